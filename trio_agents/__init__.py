@@ -1,0 +1,1 @@
+"""A durable agent runtime for Trio applications."""

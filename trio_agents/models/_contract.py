@@ -1,0 +1,84 @@
+"""The seam between agents and providers of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from ..session._events import ToolSpec
+from ..values._chunks import Chunk
+from ..values._messages import Message
+
+
+@attrs.frozen(kw_only=True)
+class ModelRequest:
+    """One request to a model: a pure function of the session's log.
+
+    Attributes:
+        provider: the adapter's name, the part before the slash of `provider/model`.
+        model: the model's name at that provider.
+        messages: the conversation, oldest first.
+        system: the system prompt, or None.
+        tools: the tools on offer, in order.
+        max_tokens, effort, temperature, stop: settings; None means that the provider decides.
+        session_id, turn, step, attempt: where in the log the request belongs, for tracing and caching.
+    """
+
+    provider: str
+    model: str
+    messages: tuple[Message, ...]
+    system: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int | None = None
+    effort: str | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    session_id: str = ""
+    turn: int = 1
+    step: int = 1
+    attempt: int = 1
+
+
+@attrs.frozen(kw_only=True)
+class ModelInfo:
+    """What an adapter knows of one of its models.
+
+    Attributes:
+        context_window: tokens that fit into a request and its answer, or None if unknown.
+        default_max_tokens: the output cap that the adapter uses where none is asked for, or None.
+        default_effort: likewise for the reasoning effort.
+    """
+
+    context_window: int | None = None
+    default_max_tokens: int | None = None
+    default_effort: str | None = None
+
+
+class ModelAdapter(Protocol):
+    """A way to one provider's models. Adapters hold no agent and no session."""
+
+    @property
+    def provider(self) -> str:
+        """The name before the slash in `provider/model`; unique in a runtime."""
+        ...
+
+    async def info(self, model: str) -> ModelInfo:
+        """What is known of a model.
+
+        Raises:
+            ModelError: there is no such model (`UNKNOWN_MODEL`), or it cannot be asked.
+        """
+        ...
+
+    async def stream(self, request: ModelRequest, emit: Callable[[Chunk], None]) -> None:
+        """Send the request and push the answer's chunks, in order, as they come.
+
+        `emit` is synchronous and may raise; the call then ends with that error. The last chunk is a `Finish`.
+        The caller's cancel scope is the only bound: cancelling it must close the connection before returning.
+
+        Raises:
+            ModelError: the request failed, before or during the answer.
+        """
+        ...

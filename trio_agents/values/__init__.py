@@ -1,0 +1,1 @@
+"""What everything is made of: messages, chunks, causes, ids. Pure: no Trio, no files."""
