@@ -1,0 +1,67 @@
+"""The repository as data: where it is, its files, its public modules and names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import tomllib
+import types
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import trio_agents
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+_MADE = (
+    ".git",
+    ".venv*",
+    "*cache*",
+    "*cache__",
+    ".hypothesis",
+    "_build",
+    "dist",
+    "build",
+    "htmlcov",
+    "results",
+    "*.egg-info",
+)
+
+
+def repository_files() -> list[Path]:
+    """Every file of the working tree that nobody made by running something, relative to the root."""
+    found = []
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = sorted(name for name in subfolders if not any(fnmatch(name, made) for made in _MADE))
+        found += [
+            Path(folder, name).relative_to(ROOT) for name in sorted(names) if not name.startswith(".coverage")
+        ]
+    assert Path("pyproject.toml") in found
+    assert Path("tests/meta/repository.py") in found
+    return found
+
+
+def public_modules() -> list[types.ModuleType]:
+    """`trio_agents` and every module below it whose dotted name has no underscore."""
+    names = ["trio_agents"] + [
+        info.name
+        for info in pkgutil.walk_packages(trio_agents.__path__, "trio_agents.")
+        if not any(part.startswith("_") for part in info.name.split("."))
+    ]
+    assert {"trio_agents", "trio_agents.errors", "trio_agents.values"} <= set(names)
+    return [importlib.import_module(name) for name in names]
+
+
+def exported(module: types.ModuleType) -> Iterator[tuple[str, object]]:
+    """The public names of a module that the package itself defines: classes and functions, its own or re-exported."""
+    for name, value in sorted(vars(module).items()):
+        home = getattr(value, "__module__", None) or ""
+        if (
+            not name.startswith("_")
+            and isinstance(value, type | types.FunctionType)
+            and (home == "trio_agents" or home.startswith("trio_agents."))
+        ):
+            yield name, value

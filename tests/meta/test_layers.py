@@ -1,0 +1,45 @@
+"""The layers that import-linter holds are the layers that there are."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+from tests.meta.repository import PYPROJECT, ROOT
+
+CONTRACTS = {contract["type"]: contract for contract in PYPROJECT["tool"]["importlinter"]["contracts"]}
+PACKAGE = ROOT / "trio_agents"
+
+
+def _layers() -> list[list[str]]:
+    return [re.findall(r"\w+", layer) for layer in CONTRACTS["layers"]["layers"]]
+
+
+def test_each_part_of_the_package_has_one_layer() -> None:
+    parts = {
+        path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    parts.discard("__init__")
+    assert {"errors", "values"} <= parts
+    placed = [name for layer in _layers() for name in layer]
+    assert len(placed) == len(set(placed))
+    assert parts <= set(placed)
+
+
+def test_nobody_may_import_the_loop_but_what_composes_it() -> None:
+    order = [name for layer in _layers() for name in layer]
+    assert set(order[: order.index("loop")]) == {"__main__", "cli", "testing", "runtime", "plugins"}
+    assert order.index("loop") < order.index("agent")
+
+
+def test_no_import_is_excused() -> None:
+    for contract in CONTRACTS.values():
+        assert "ignore_imports" not in contract
+
+
+@pytest.mark.parametrize("module", CONTRACTS["forbidden"]["source_modules"])
+def test_pure_modules_exist(module: str) -> None:
+    assert importlib.util.find_spec(module) is not None
+    assert "trio" in CONTRACTS["forbidden"]["forbidden_modules"]
