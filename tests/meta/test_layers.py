@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 
@@ -43,3 +44,39 @@ def test_no_import_is_excused() -> None:
 def test_pure_modules_exist(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
     assert "trio" in CONTRACTS["forbidden"]["forbidden_modules"]
+
+
+def _io_of(source: str) -> list[str]:
+    """What a module's text uses of `os` beyond the harmless, and its calls of `open`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="os"), attr=name) if name not in {
+                "PathLike",
+                "fspath",
+                "urandom",
+            }:
+                found.append(f"os.{name}")
+            case ast.ImportFrom(module="os", names=names):
+                found += [f"os.{alias.name}" for alias in names]
+            case ast.Call(func=ast.Name(id="open" | "input" | "print" as name)):
+                found.append(name)
+    return found
+
+
+def test_pure_modules_open_nothing() -> None:
+    files = []
+    for module in CONTRACTS["forbidden"]["source_modules"]:
+        path = ROOT / module.replace(".", "/")
+        files += sorted(path.glob("**/*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    assert len(files) >= 5
+    assert {
+        path.relative_to(ROOT): _io_of(path.read_text("utf-8"))
+        for path in files
+        if _io_of(path.read_text("utf-8"))
+    } == {}
+
+
+def test_opening_something_would_be_seen() -> None:
+    source = "import os\nfrom os import remove\nos.urandom(1)\nos.stat('x')\nopen('x')"
+    assert sorted(_io_of(source)) == ["open", "os.remove", "os.stat"]
