@@ -1,0 +1,32 @@
+"""Models: the seam between agents and providers, and the adapters that ship with the package."""
+
+from __future__ import annotations
+
+from ._contract import ModelAdapter as ModelAdapter, ModelInfo as ModelInfo, ModelRequest as ModelRequest
+from ._registry import ModelRegistry as ModelRegistry
+from ._reply import (
+    Call as Call,
+    Gate as Gate,
+    Hang as Hang,
+    Raise as Raise,
+    Reply as Reply,
+    Sleep as Sleep,
+    Stubborn as Stubborn,
+)
+from .scripted import ScriptedModel as ScriptedModel
+
+for _public in (
+    ModelAdapter,
+    ModelInfo,
+    ModelRequest,
+    ModelRegistry,
+    Call,
+    Gate,
+    Hang,
+    Raise,
+    Reply,
+    Sleep,
+    Stubborn,
+):
+    _public.__module__ = __name__
+del _public
