@@ -1,0 +1,11 @@
+"""Where session logs are kept."""
+
+from ._contract import (
+    LogWriter as LogWriter,
+    OpenedLog as OpenedLog,
+    SessionStore as SessionStore,
+    SessionSummary as SessionSummary,
+    StoredSession as StoredSession,
+    Verdict as Verdict,
+)
+from ._memory import MemoryStore as MemoryStore
