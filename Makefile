@@ -49,7 +49,8 @@ define venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "PYTHON=$(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
 	@[ -x $(1)/bin/python ] || echo "creating $(1) with $(PYTHON)"
-	@[ -x $(1)/bin/python ] || $(PYTHON) -m venv $(1)
+	@[ -x $(1)/bin/python ] || $(PYTHON) -m venv $(1) || { rm -rf $(1); \
+	    echo "$(PYTHON) cannot make an environment; some systems pack that apart (python3-venv)" >&2; exit 1; }
 endef
 
 $(VENV)/.locked: requirements.lock
