@@ -56,12 +56,14 @@ def public_modules() -> list[types.ModuleType]:
 
 
 def exported(module: types.ModuleType) -> Iterator[tuple[str, object]]:
-    """The public names of a module that the package itself defines: classes and functions, its own or re-exported."""
+    """The classes and functions that a public module defines, or, if it is a package, hands on."""
     for name, value in sorted(vars(module).items()):
         home = getattr(value, "__module__", None) or ""
+        ours = home == "trio_agents" or home.startswith("trio_agents.")
         if (
             not name.startswith("_")
             and isinstance(value, type | types.FunctionType)
-            and (home == "trio_agents" or home.startswith("trio_agents."))
+            and ours
+            and (hasattr(module, "__path__") or home == module.__name__)
         ):
             yield name, value

@@ -54,8 +54,12 @@ def test_methods_have_docstrings(module: types.ModuleType, name: str, value: obj
     assert bare == []
 
 
-@pytest.mark.parametrize(("module", "name", "value"), NAMES)
-def test_name_says_a_public_module(module: types.ModuleType, name: str, value: type) -> None:
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [case for case in NAMES if case.values[0] is trio_agents]
+)
+def test_what_the_front_door_hands_on_says_a_public_module(
+    module: types.ModuleType, name: str, value: type
+) -> None:
     home = value.__module__
     assert not any(part.startswith("_") for part in home.split(".")), f"{name} says that it lives in {home}"
     assert getattr(importlib.import_module(home), value.__name__) is value
