@@ -39,7 +39,7 @@ def _positive(what: str, value: object) -> None:
 
 
 @final
-class TurnStart(Payload, Struct, frozen=True, kw_only=True, gc=False):
+class TurnStart(Payload, Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A turn begins. Turns count from 1 over the whole log."""
 
     wire_type = "turn/start"
@@ -50,7 +50,7 @@ class TurnStart(Payload, Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class TurnEnd(Payload, Struct, frozen=True, kw_only=True, gc=False):
+class TurnEnd(Payload, Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A turn is over, and why."""
 
     wire_type = "turn/end"
@@ -64,7 +64,7 @@ class TurnEnd(Payload, Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class StepStart(Payload, Struct, frozen=True, kw_only=True, gc=False):
+class StepStart(Payload, Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A step (one request and its tool calls) begins. Steps count from 1 in each turn."""
 
     wire_type = "step/start"
@@ -77,7 +77,7 @@ class StepStart(Payload, Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class StepEnd(Payload, Struct, frozen=True, kw_only=True, gc=False):
+class StepEnd(Payload, Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """A step is over."""
 
     wire_type = "step/end"
@@ -117,7 +117,7 @@ class AssistantChunk(Payload, Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class ToolFailure(Struct, frozen=True, kw_only=True, gc=False):
+class ToolFailure(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """What went wrong in a tool call: the error's name and a stable code."""
 
     name: str
@@ -125,7 +125,9 @@ class ToolFailure(Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class ToolCall(Payload, Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+class ToolCall(
+    Payload, Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
     """A tool call begins. `arguments` is the model's raw text. `tracked` calls also log `tool/started`."""
 
     wire_type = "tool/call"
@@ -138,7 +140,9 @@ class ToolCall(Payload, Struct, frozen=True, kw_only=True, gc=False, rename="cam
 
 
 @final
-class ToolStarted(Payload, Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+class ToolStarted(
+    Payload, Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
     """The body of a tool call is about to run: from here on it may have had its effect."""
 
     wire_type = "tool/started"
@@ -185,7 +189,9 @@ class ToolSpec(Struct, frozen=True, kw_only=True, gc=False):
 
 
 @final
-class AdapterDefaults(Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True):
+class AdapterDefaults(
+    Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
     """Which settings of a config were chosen by the adapter, not by anybody here."""
 
     reasoning_effort: Literal[True] | UnsetType = UNSET
@@ -330,7 +336,9 @@ class ForeignEvent(Payload):
 
 
 @final
-class Replace(Struct, frozen=True, kw_only=True, gc=False, tag_field="op", tag="replace", forbid_unknown_fields=True):
+class Replace(
+    Struct, frozen=True, kw_only=True, gc=False, tag_field="op", tag="replace", forbid_unknown_fields=True
+):
     """A surface operation: this event takes the place of the nodes from `start` to `end`, two event numbers."""
 
     start: int
@@ -349,7 +357,8 @@ class Event(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
         time: Unix milliseconds of the wall clock when it was appended; may go backwards.
         data: the payload.
         surface_op: what it does to the model-visible view; only on the three message types.
-        source_event_seqs: the events that it was made from; only on the three message types.
+        source_event_seqs: the events that it was made from; only on the three message types. A long run of
+            consecutive numbers is held as a range.
         ignorable: True if readers that do not know the type may skip it.
     """
 
@@ -358,7 +367,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
     time: int
     data: Any
     surface_op: SurfaceOp | UnsetType = UNSET
-    source_event_seqs: tuple[int, ...] | UnsetType = UNSET
+    source_event_seqs: tuple[int, ...] | range | UnsetType = UNSET
     ignorable: Literal[True] | UnsetType = UNSET
 
 
@@ -375,7 +384,7 @@ class Draft(Struct, frozen=True, gc=False):
 
     data: Any
     surface_op: SurfaceOp = "append"
-    source_event_seqs: tuple[int, ...] | UnsetType = UNSET
+    source_event_seqs: tuple[int, ...] | range | UnsetType = UNSET
 
 
 SURFACE_TYPES: Final = frozenset({"user/message", "assistant/message", "tool/result"})

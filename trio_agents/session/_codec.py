@@ -1,0 +1,447 @@
+"""Lines to events and back.
+
+`decode_event` tries the frequent, exact case first (`_wire`). What that refuses is parsed as plain JSON, brought
+into its present form (`_legacy`), checked as leniently as the format asks (`_shapes`) and then typed as far as it
+goes: an event that its typed form would not give back exactly is a `VerbatimEvent` and keeps its line, a payload
+that has no typed form is a `ForeignEvent` and keeps its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ..errors import SessionCorruptError, SessionUnsupportedError, UsageError, ValueNotJsonError
+from ..values._json import (
+    Foreign,
+    FrozenJson,
+    check_json,
+    decode_hook,
+    dump_json,
+    encode_hook,
+    escape_surrogates,
+    load_json,
+)
+from ..values._messages import ModelSource, ToolResultBlock
+from ._events import (
+    CORE_PAYLOADS,
+    KNOWN_TYPES,
+    SURFACE_TYPES,
+    Event,
+    ForeignEvent,
+    Payload,
+    Replace,
+    VerbatimEvent,
+)
+from ._header import FORMAT_VERSION, SessionHeader
+from ._legacy import MessageIdAt, refuse_retired, upgrade
+from ._shapes import PAYLOAD_FAULTS, envelope_fault, has_overflow, integral, is_nat, is_object, is_text
+from ._wire import RawLine, compact, decode_frequent, decode_open
+
+_REFUSALS: Final = (ValueError, UsageError, RecursionError)
+"""What a typed decode raises (msgspec's own errors are ValueErrors; UsageError comes from our constructors)."""
+
+
+class BadLineError(SessionCorruptError):
+    """A line that is no whole record: not JSON, no object, a malformed row, or not the next number.
+
+    The end of a file may legitimately look like this (a torn tail); every other fault is damage wherever it is.
+    """
+
+
+# --- registry of payload types --------------------------------------------------------------------
+
+_registered: Final[dict[str, type[Any]]] = {}
+_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {}
+
+
+def register_event(cls: type[Any]) -> type[Any]:
+    """Make a payload class known to every log; usable as a class decorator.
+
+    The class is a final, frozen `msgspec.Struct` that inherits from `Payload`, with its `wire_type` and, unless
+    programs that do not know it shall refuse logs that hold it, `ignorable = True`. Logs that were loaded before
+    keep such events untyped. Registering the same class again changes nothing.
+
+    Raises:
+        UsageError: it is no such class, or its wire type belongs to another.
+    """
+    wire_type = getattr(cls, "wire_type", None)
+    if not (isinstance(cls, type) and issubclass(cls, Payload) and issubclass(cls, Struct)):
+        raise UsageError(f"an event payload is a msgspec.Struct and a Payload, not {cls!r}")
+    if not is_text(wire_type) or "/" not in wire_type:
+        raise UsageError(f"{cls.__qualname__}.wire_type is a text such as 'plugin/thing', not {wire_type!r}")
+    if not cls.__struct_config__.frozen:
+        raise UsageError(
+            f"{cls.__qualname__} must be declared with frozen=True: what is logged cannot change"
+        )
+    if type(cls.ignorable) is not bool:
+        raise UsageError(f"{cls.__qualname__}.ignorable is True or False, not {cls.ignorable!r}")
+    owner = CORE_PAYLOADS.get(wire_type) or _registered.get(wire_type)
+    if owner is not None and owner is not cls:
+        raise UsageError(
+            f"event type {wire_type!r} already belongs to {owner.__module__}.{owner.__qualname__}"
+        )
+    if wire_type in SURFACE_TYPES:
+        raise UsageError(f"{wire_type!r} is a message type; plugins cannot redefine it")
+    _registered[wire_type] = cls
+    return cls
+
+
+def payload_class(wire_type: str) -> type[Any] | None:
+    """The class for payloads of a type, or None if its payload is kept untyped."""
+    return CORE_PAYLOADS.get(wire_type) or _registered.get(wire_type)
+
+
+def is_registered(cls: type[Any]) -> bool:
+    """Whether a plugin registered exactly this class."""
+    return _registered.get(getattr(cls, "wire_type", "")) is cls
+
+
+def is_supported(wire_type: str) -> bool:
+    """Whether a log may hold events of this type without marking them ignorable."""
+    return wire_type in KNOWN_TYPES or payload_class(wire_type) is not None
+
+
+def _decoder(cls: type[Any]) -> msgspec.json.Decoder[Any]:
+    decoder = _decoders.get(cls)
+    if decoder is None:
+        decoder = _decoders[cls] = msgspec.json.Decoder(cls, dec_hook=decode_hook)
+    return decoder
+
+
+# --- encoding -------------------------------------------------------------------------------------
+
+
+def _raw_hook(value: object) -> object:
+    return Raw(value.value.raw) if type(value) is ForeignEvent else encode_hook(value)
+
+
+def _plain_hook(value: object) -> object:
+    if type(value) is ForeignEvent:
+        return value.value.value
+    if type(value) is FrozenJson:
+        return value.value
+    if isinstance(value, Foreign):
+        return value.raw.value
+    return encode_hook(value)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_raw_hook)
+
+
+def encode_event(event: Event) -> bytes:
+    """The line of an event, without its line end. One that was kept verbatim gives back its line.
+
+    Raises:
+        ValueNotJsonError: a part of it has no JSON form.
+    """
+    if type(event) is VerbatimEvent:
+        return event.line
+    try:
+        line = _encoder.encode(event)
+    except UnicodeEncodeError:  # a lone surrogate
+        return _encode_text(event)
+    except (NotImplementedError, TypeError, ValueError, RecursionError) as exc:
+        raise _not_json(event, str(exc)) from exc
+    # JSON kept from elsewhere may be laid out over several lines.
+    return line if b"\n" not in line else dump_json(load_json(line))
+
+
+def _encode_text(event: Event) -> bytes:
+    try:
+        return escape_surrogates(json.dumps(to_plain(event), ensure_ascii=False, separators=(",", ":")))
+    except (ValueError, RecursionError) as exc:
+        raise _not_json(event, str(exc)) from exc
+
+
+def to_plain(value: object) -> Any:
+    """A struct of the vocabulary as plain JSON containers."""
+    return _listed(msgspec.to_builtins(value, enc_hook=_plain_hook))
+
+
+def _listed(value: object) -> object:
+    """The same with lists for the tuples that msgspec leaves as they are."""
+    if type(value) is tuple or type(value) is list:
+        return [_listed(item) for item in value]
+    if type(value) is dict:
+        return {key: _listed(item) for key, item in value.items()}
+    return value
+
+
+def _not_json(event: Event, problem: str) -> ValueNotJsonError:
+    """The error for an event that cannot be encoded, with the path to the fault where it can be found."""
+    try:
+        check_json(to_plain(event))
+    except ValueNotJsonError as exc:
+        return ValueNotJsonError(f"{event.type} {exc.path}", exc.problem)
+    except (NotImplementedError, TypeError, ValueError, RecursionError) as exc:
+        problem = str(exc)
+    return ValueNotJsonError(event.type, problem)
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+def decode_event(
+    line: bytes,
+    *,
+    seq: int | None = None,
+    session_id: str = "",
+    message_id_at: MessageIdAt | None = None,
+) -> Event:
+    """The event in a line (without its line end).
+
+    Args:
+        line: one line of a log that is no packed row.
+        seq: the number that it must have, or None if any will do.
+        session_id: the session, for the ids that messages of older shapes get.
+        message_id_at: looks up the id of an earlier message, for results of older shapes that replace one.
+
+    Raises:
+        BadLineError: it is no JSON object, or not the event numbered `seq`.
+        SessionCorruptError: it is JSON, but breaks a rule that every event keeps.
+        SessionUnsupportedError: its type is not known here and it may not be skipped.
+    """
+    try:
+        event = decode_frequent(line)
+    except _REFUSALS:
+        event = _decode_unusual(line, session_id, message_id_at)
+    if seq is not None and event.seq != seq:
+        raise BadLineError(f"event {seq} expected, found {event.seq}")
+    return event
+
+
+def _decode_unusual(line: bytes, session_id: str, message_id_at: MessageIdAt | None) -> Event:
+    try:
+        raw = _raw_lines.decode(line)
+    except _REFUSALS:
+        kind = "user/message"  # the other surface types have no open way
+    else:
+        kind = raw.type
+        if payload_class(kind) is None and (kind in KNOWN_TYPES or raw.ignorable is True):
+            foreign = _decode_foreign(raw)
+            if foreign is not None:
+                return foreign
+    try:
+        return decode_open(kind, line)
+    except _REFUSALS:
+        return _decode_exactly(line, session_id, message_id_at)
+
+
+def _decode_foreign(line: RawLine) -> Event | None:
+    """An event whose payload is not looked at; None if its bytes are not quite what they should be."""
+    value = bytes(line.data)
+    try:
+        _any.decode(value)
+    except _REFUSALS:
+        return None
+    return _foreign(line.type, FrozenJson(value), line.seq, line.time, ignorable=line.ignorable is True)
+
+
+def _foreign(kind: str, value: FrozenJson, seq: int, time: int, *, ignorable: bool) -> Event:
+    data = ForeignEvent(kind, value, ignorable=ignorable)
+    return Event(type=kind, seq=seq, time=time, data=data, ignorable=True if ignorable else UNSET)
+
+
+_raw_lines: Final = msgspec.json.Decoder(RawLine)
+_any: Final = msgspec.json.Decoder()
+
+
+def parse_line(line: bytes) -> dict[str, object]:
+    """A line as a JSON object, whole numbers as ints.
+
+    Raises:
+        BadLineError: it is nothing of the kind.
+    """
+    try:
+        value = load_json(line)
+    except ValueError as exc:
+        raise BadLineError(f"not JSON: {exc}") from exc
+    if not is_object(value):
+        raise BadLineError(f"a record is a JSON object, not {line[:40]!r}")
+    if has_overflow(value):
+        raise BadLineError("a number is too large")
+    whole = integral(value)
+    assert is_object(whole)
+    return whole
+
+
+def _decode_exactly(line: bytes, session_id: str, message_id_at: MessageIdAt | None) -> Event:
+    """Judge a line by the letter of the format, in the order in which its rules apply."""
+    plain = parse_line(line)
+    if not is_text(plain.get("type")):
+        raise BadLineError(f"a record has a type, not {plain.get('type')!r}")
+    refuse_retired(plain)
+    if upgrade(plain, session_id=session_id, message_id_at=message_id_at):
+        line = dump_json(plain)
+    kind = str(plain["type"])
+    check = PAYLOAD_FAULTS.get(kind)
+    fault = check(plain.get("data")) if check is not None else None
+    if fault is None:
+        if plain.get("ignorable") is not True and not is_supported(kind):
+            raise SessionUnsupportedError(
+                f"event {plain.get('seq')} has the type {kind!r}, which is not known here and is not ignorable"
+            )
+        fault = envelope_fault(plain)
+    if fault is not None:
+        raise SessionCorruptError(f"event {plain.get('seq')} ({kind}): {fault}")
+    return _typed(plain, kind, line)
+
+
+def _typed(plain: dict[str, Any], kind: str, line: bytes) -> Event:
+    """Give a checked event its type. If that loses anything, keep its line beside it."""
+    op = plain.get("surfaceOp", UNSET)
+    seqs = plain.get("sourceEventSeqs", UNSET)
+    event = Event(
+        type=kind,
+        seq=plain["seq"],
+        time=plain["time"],
+        data=_payload(kind, plain["data"], ignorable=plain.get("ignorable") is True),
+        surface_op=op if type(op) is not dict else Replace(start=op["start"], end=op["end"]),
+        source_event_seqs=seqs if type(seqs) is not list else compact(tuple(seqs)),
+        ignorable=plain.get("ignorable", UNSET),
+    )
+    if to_plain(event) == plain:
+        return event
+    return VerbatimEvent(**{name: getattr(event, name) for name in Event.__struct_fields__}, line=line)
+
+
+def _payload(kind: str, data: object, *, ignorable: bool) -> object:
+    cls = payload_class(kind)
+    if cls is not None:
+        for candidate in (data, _pruned(kind, cls, data)):
+            try:
+                return _decoder(cls).decode(dump_json(candidate))
+            except _REFUSALS:
+                pass
+            try:
+                # A lone surrogate has no bytes that msgspec would decode, but it converts.
+                return msgspec.convert(candidate, cls, dec_hook=decode_hook)
+            except _REFUSALS:
+                pass
+    return ForeignEvent(kind, FrozenJson(dump_json(data)), ignorable=ignorable)
+
+
+def _pruned(kind: str, cls: type[Any], data: object) -> object:
+    """The payload without the fields that its class does not know; for messages also within the message.
+
+    Only what code relies on is mended: the payload itself, its message, the source of an answer, the block of a
+    result. Anything else that is not known is kept as a foreign member by its family.
+    """
+    if not is_object(data):
+        return data
+    data = _known(data, cls)
+    message = data.get("message")
+    if kind not in SURFACE_TYPES or not is_object(message):
+        return data
+    message = {key: message[key] for key in ("id", "role", "content", "source")}
+    if kind == "assistant/message":
+        message["source"] = _known(message["source"], ModelSource, "kind")
+    else:
+        (block,) = message["content"]
+        block = _known(block, ToolResultBlock, "type")
+        if type(block.get("isError", False)) is not bool:
+            del block["isError"]
+        message["content"] = [block]
+        message["source"] = {"kind": "tool", "callId": block["toolCallId"]}
+    return {**data, "message": message}
+
+
+def _known(data: dict[str, object], cls: type[Any], *also: str) -> dict[str, object]:
+    names = {*also, *cls.__struct_encode_fields__}
+    return {key: value for key, value in data.items() if key in names}
+
+
+# --- header ---------------------------------------------------------------------------------------
+
+_RETIRED_HEADER_KEYS: Final = ("sandboxMode", "approvalPolicy")
+
+
+def encode_header(header: SessionHeader) -> bytes:
+    """The first line of a log, without its line end."""
+    try:
+        return _header_encoder.encode(header)
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(header), ensure_ascii=False, separators=(",", ":"))
+        return escape_surrogates(text)
+
+
+def decode_header(line: bytes) -> SessionHeader:
+    """The header in the first line of a log (without its line end). Fields that are not known are dropped.
+
+    Raises:
+        SessionUnsupportedError: another format version; this comes before any other check but that it is JSON.
+        SessionCorruptError: it is no header.
+    """
+    plain = _header_json(line)
+    fault = _header_fault(plain) or _place_fault(plain)
+    if fault is not None:
+        raise SessionCorruptError(f"the header is damaged: {fault}")
+    plain.setdefault("delegationDepth", 0)  # older logs lack it
+    return msgspec.convert(_known(plain, SessionHeader), SessionHeader)
+
+
+def _header_json(line: bytes) -> dict[str, object]:
+    try:
+        plain = load_json(line)
+    except ValueError as exc:
+        raise SessionCorruptError(f"the header is not JSON: {exc}") from exc
+    if not is_object(plain):
+        raise SessionCorruptError(f"the header is a JSON object, not {line[:40]!r}")
+    for key in ("createdAt", "delegationDepth"):
+        value = plain.get(key)
+        if type(value) is float and value == 0 and math.copysign(1.0, value) < 0:
+            raise SessionCorruptError(f"the header is damaged: {key} is -0")
+    whole = integral(plain)
+    assert is_object(whole)
+    version = whole.get("version")
+    if type(version) in (int, float) and version != FORMAT_VERSION:
+        newer = "a newer" if version > FORMAT_VERSION else "an unknown, older"  # type: ignore[operator]
+        raise SessionUnsupportedError(
+            f"the log has {newer} format version, {version}; this program reads version {FORMAT_VERSION}"
+        )
+    return whole
+
+
+def _header_fault(plain: dict[str, object]) -> str | None:
+    for key in _RETIRED_HEADER_KEYS:
+        if key in plain:
+            return f"it has the retired field {key!r}"
+    if plain.get("type") != "session":
+        return f"its type is {plain.get('type')!r}, not 'session'"
+    if type(plain.get("version")) is not int:
+        return f"its version is {plain.get('version')!r}, not {FORMAT_VERSION}"
+    if type(plain.get("id")) is not str:
+        return f"its id is a text, not {plain.get('id')!r}"
+    if not is_nat(plain.get("createdAt")):
+        return f"createdAt is an integer from 0, not {plain.get('createdAt')!r}"
+    if not is_nat(plain.get("delegationDepth", 0)):
+        return f"delegationDepth is an integer from 0, not {plain['delegationDepth']!r}"
+    if plain.get("origin", "subagent") != "subagent":
+        return f"origin is 'subagent' or absent, not {plain['origin']!r}"
+    if type(plain.get("agentPreset", "")) is not str:
+        return f"agentPreset is a text, not {plain['agentPreset']!r}"
+    return None
+
+
+def _place_fault(plain: dict[str, object]) -> str | None:
+    cwd = plain.get("cwd", "/")
+    if type(cwd) is not str or not is_absolute(cwd):
+        return f"cwd is an absolute path, not {cwd!r}"
+    if type(plain.get("parentSession", "")) is not str:
+        return f"parentSession is a text, not {plain['parentSession']!r}"
+    if not is_nat(plain.get("seedLength", 0)):
+        return f"seedLength is an integer from 0, not {plain['seedLength']!r}"
+    return None
+
+
+def is_absolute(path: str) -> bool:
+    """Whether a path is absolute, by the rules of POSIX or of Windows: a log may come from either."""
+    return path.startswith(("/", "\\")) or (path[1:3] in (":\\", ":/") and path[0].isalpha())
+
+
+_header_encoder: Final = msgspec.json.Encoder()
