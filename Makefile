@@ -98,14 +98,9 @@ check: format lint types layers test docs  ## everything a change must pass
 format: setup   ## is the code formatted?
 	$(BIN)/ruff format --check $(CODE) $(EXAMPLES)
 
-# flake8-async has rules that ruff lacks. 910 and 911, each async function is a checkpoint, are a promise of the
-# package and no business of tests.
 lint: setup     ## ruff, and flake8-async for the rules ruff lacks
 	$(BIN)/ruff check $(CODE) $(EXAMPLES)
-	find $(CODE) -name '*.py' | xargs $(BIN)/flake8-async \
-	    --enable=ASYNC101,ASYNC102,ASYNC103,ASYNC104,ASYNC119,ASYNC120,ASYNC900 \
-	    --transform-async-generator-decorators=fixture,pytest.fixture,trio.as_safe_channel
-	find trio_agents -name '*.py' | xargs $(BIN)/flake8-async --enable=ASYNC910,ASYNC911
+	$(PY) -m tests.meta.async_rules $(CODE)
 
 types: setup    ## mypy for the bodies, pyright for the exported surface
 	$(BIN)/mypy $(CODE)

@@ -1,0 +1,94 @@
+"""flake8-async, for the rules that ruff lacks. `python -m tests.meta.async_rules FOLDER...`
+
+ASYNC910 and ASYNC911 (a function that returns has been a checkpoint) are held for what is public in the package. A private helper and a test
+promise nothing. `# noqa: ASYNC910  reason` stands on the line that the finding names: the `return` or the `def`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.meta.repository import ROOT
+
+RULES = (
+    "ASYNC101",  # no yield in a nursery or cancel scope
+    "ASYNC102",  # an await in cleanup is shielded and bounded
+    "ASYNC103",  # Cancelled is raised again
+    "ASYNC104",  # likewise, on every path
+    "ASYNC119",  # no yield in a context manager of an async generator
+    "ASYNC120",  # no checkpoint in an except clause loses the exception
+    "ASYNC900",  # no async generator that nobody closes
+    "ASYNC910",  # each path is a checkpoint
+    "ASYNC911",  # likewise, before each yield
+)
+GENERATORS = ("asynccontextmanager", "fixture", "pytest.fixture", "trio.as_safe_channel")
+PROMISE = re.compile(r"^(?P<file>.+?):\d+:\d+: ASYNC91[01] .* definition on line (?P<start>\d+)\.$")
+
+
+def findings(files: list[Path], *, promising: Path = ROOT / "trio_agents") -> list[str]:
+    """What there is to say about the files; promises count below the folder `promising` only."""
+    files = [file for file in files if "async def" in file.read_text("utf-8")]
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        runs = list(pool.map(_run, [files[start::workers] for start in range(workers)]))
+    found = [line for run in runs for line in run]
+    return sorted(line.removeprefix(f"{ROOT}/") for line in found if not _is_private(line, promising))
+
+
+def _run(files: list[Path]) -> list[str]:
+    if not files:
+        return []
+    tool = Path(sys.executable).with_name("flake8-async")
+    generators = f"--transform-async-generator-decorators={','.join(GENERATORS)}"
+    done = subprocess.run(
+        [tool, f"--enable={','.join(RULES)}", generators, *files], text=True, capture_output=True, check=False
+    )
+    if done.returncode not in {0, 1} or done.stderr:
+        raise RuntimeError(f"flake8-async failed:\n{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def _is_private(finding: str, promising: Path) -> bool:
+    promise = PROMISE.match(finding)
+    if promise is None:
+        return False
+    file = Path(promise["file"])
+    return not file.is_relative_to(promising) or int(promise["start"]) not in _public_lines(
+        file.read_text("utf-8")
+    )
+
+
+def _public_lines(source: str) -> set[int]:
+    """The line of each `async def` that anybody outside its module may call by its name."""
+    found = set()
+
+    def look(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.ClassDef(name=name) if not name.startswith("_"):
+                    look(child)
+                case ast.AsyncFunctionDef(name=name, lineno=line):
+                    if not name.startswith("_") or name.endswith("__"):
+                        found.add(line)
+                case ast.If() | ast.Try() | ast.With():
+                    look(child)
+
+    look(ast.parse(source))
+    return found
+
+
+def main() -> None:
+    """Print the findings; exit with 1 if there are any."""
+    found = findings([file for folder in sys.argv[1:] for file in sorted((ROOT / folder).rglob("*.py"))])
+    print("\n".join(found) or "flake8-async: nothing found")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

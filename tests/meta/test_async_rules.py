@@ -1,0 +1,76 @@
+"""The filter around flake8-async lets through what it should and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.meta.async_rules import findings
+
+SOURCE = '''
+import trio
+from typing import Protocol
+
+
+async def broken():  # found
+    return 1
+
+
+class Public:
+    async def broken(self):  # found
+        return 1
+
+    async def __aenter__(self):  # found
+        return self
+
+    async def __aexit__(self, *details): return None
+
+    async def _private(self):
+        return 1
+
+
+class _Private:
+    async def broken(self):
+        return 1
+
+
+class Contract(Protocol):
+    async def kept(self) -> int:
+        """Anybody's."""
+        ...
+
+
+def outer():
+    async def inner():
+        return 1
+    return inner
+
+
+async def kept():
+    await trio.lowlevel.checkpoint()
+
+
+async def excused():
+    return 1  # noqa: ASYNC910  a reason
+
+
+async def cleans_up():
+    try:
+        await trio.sleep(1)
+    finally:
+        await trio.sleep(1)  # found
+'''
+
+
+def test_public_promises_and_everything_else(tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text(SOURCE, "utf-8")
+    marked = [number for number, line in enumerate(SOURCE.splitlines(), 1) if line.endswith("# found")]
+    assert len(marked) == 4
+
+    found = findings([file], promising=tmp_path)
+    about = [re.search(r"definition on line (\d+)", line) or re.match(r".*?:(\d+):", line) for line in found]
+    assert sorted(int(match[1]) for match in about if match) == marked
+
+    elsewhere = findings([file], promising=tmp_path / "elsewhere")
+    assert [re.findall(r"ASYNC\d+", line) for line in elsewhere] == [["ASYNC102"]]
