@@ -1,0 +1,19 @@
+"""Tools: what a model may call, and what their results are made of."""
+
+from ._context import ToolContext as ToolContext
+from ._definition import (
+    Arguments as Arguments,
+    Effect as Effect,
+    Tool as Tool,
+    ToolDecorator as ToolDecorator,
+    schema_tool as schema_tool,
+    tool as tool,
+)
+from ._registry import Entry as Entry, Layer as Layer
+from ._results import (
+    DEFAULT_OUTPUT_LIMIT as DEFAULT_OUTPUT_LIMIT,
+    Image as Image,
+    ToolReturn as ToolReturn,
+    encode_result as encode_result,
+    error_result as error_result,
+)
