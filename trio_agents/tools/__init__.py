@@ -1,5 +1,7 @@
 """Tools: what a model may call, and what their results are made of."""
 
+from __future__ import annotations
+
 from ._context import ToolContext as ToolContext
 from ._definition import (
     Arguments as Arguments,
@@ -17,3 +19,10 @@ from ._results import (
     encode_result as encode_result,
     error_result as error_result,
 )
+from .files import file_tools as file_tools
+
+for _public in (
+    ToolContext, Tool, ToolDecorator, schema_tool, tool, Entry, Layer, Image, ToolReturn, encode_result, error_result,
+):  # fmt: skip
+    _public.__module__ = __name__
+del _public
