@@ -8,4 +8,5 @@ from ._contract import (
     StoredSession as StoredSession,
     Verdict as Verdict,
 )
+from ._jsonl import JsonlStore as JsonlStore
 from ._memory import MemoryStore as MemoryStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -10,6 +10,9 @@ import trio
 
 from ..session._events import Event
 from ..session._header import SessionHeader
+from ..session._history import Events
+from ..session._packing import ChunkRun
+from ..values._messages import Attachment
 
 
 class LogWriter(Protocol):
@@ -25,6 +28,8 @@ class LogWriter(Protocol):
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
         """Hand one batch to the storage: all of it or nothing. No checkpoint, never waits for a disk.
+
+        The first call also writes header and seed, even if it brings no events.
 
         Args:
             events: what is written, in order; their numbers continue the log.
@@ -65,12 +70,12 @@ class OpenedLog:
 
     Attributes:
         header: its header.
-        events: every stored event, upgraded from older shapes, whole and checked, not yet repaired.
+        events: every stored event, upgraded from older shapes and whole, not yet repaired; runs of chunks packed.
         writer: the right to go on writing it.
     """
 
     header: SessionHeader
-    events: list[Event]
+    events: Sequence[Event | ChunkRun]
     writer: LogWriter
 
 
@@ -88,7 +93,7 @@ class StoredSession:
     """
 
     header: SessionHeader
-    events: list[Event]
+    events: Events
     stored: int
     status: str
     torn: int = 0
@@ -100,9 +105,9 @@ class SessionSummary:
     """A stored session as `list` shows it.
 
     Attributes:
-        header: its header.
-        status: `live`, `interrupted` or `closed`.
-        title: the last title recorded near its end, or None.
+        header: its header; only the id counts in one that is damaged.
+        status: `live`, `interrupted` or `closed`; `damaged` where `problem` says why it could not be told.
+        title: the last title recorded near its end or in its beginning, or None.
         updated_at: Unix milliseconds of the last change.
         size: bytes of the log.
         path: its file, or None.
@@ -126,15 +131,19 @@ class Verdict:
         session_id: the session.
         events: how many whole, valid events it starts with.
         problems: one sentence for each fault, in order; empty if it is whole.
+        issues: one sentence for each event that breaks a rule of order; such a log loads all the same.
         torn: how many bytes after the last whole record would be cut.
         path: its file, or None.
+        kept_aside: where `repair` left the damaged log, or None.
     """
 
     session_id: str
     events: int
     problems: tuple[str, ...] = ()
+    issues: tuple[str, ...] = ()
     torn: int = 0
     path: str | None = None
+    kept_aside: str | None = None
 
 
 class SessionStore(Protocol):
@@ -167,8 +176,17 @@ class SessionStore(Protocol):
         """Load a stored session without locking or changing it. Raises as `open`, but never busy."""
         ...
 
-    async def list(self, *, limit: int | None = None, after: str | None = None) -> Sequence[SessionSummary]:
-        """Stored sessions, ordered by id: at most `limit` of them, those behind the id `after`."""
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        matching: Callable[[SessionSummary], bool] | None = None,
+    ) -> Sequence[SessionSummary]:
+        """Stored sessions, ordered by id: at most `limit` of them, those behind the id `after` that match.
+
+        One that cannot be read is listed with its problem; it does not hide the others.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -186,4 +204,45 @@ class SessionStore(Protocol):
 
     async def repair(self, session_id: str) -> Verdict:
         """Write a new log from the good prefix of a damaged one, and keep the damaged one beside it."""
+        ...
+
+    async def put_attachment(
+        self, session_id: str, data: bytes, media_type: str, name: str | None = None
+    ) -> Attachment:
+        """Keep bytes beside a session's log, under their hash. Putting the same bytes again changes nothing.
+
+        Raises:
+            MessageError: too large, or not what the media type says.
+            SessionNotFoundError: there is no such session, live or stored.
+            StorageError: the bytes could not be stored.
+        """
+        ...
+
+    def has_attachment(self, session_id: str, attachment_id: str) -> bool:
+        """Whether these bytes are kept beside the session's log. No checkpoint."""
+        ...
+
+    async def get_attachment(self, session_id: str, attachment_id: str) -> bytes:
+        """The bytes of an attachment.
+
+        Raises:
+            MessageError: the session has no such attachment.
+            SessionCorruptError: the bytes are not those that were stored.
+            StorageError: they cannot be read.
+        """
+        ...
+
+    async def share_attachments(self, source_id: str, target_id: str, attachment_ids: Sequence[str]) -> None:
+        """Give a session some of another one's attachments, without a copy where that is possible.
+
+        Those that the source does not have are left out.
+        """
+        ...
+
+    async def collect_attachments(self, session_id: str) -> Sequence[str]:
+        """Remove the attachments of a session that no event of its log refers to; gives their ids.
+
+        Raises:
+            SessionBusyError: a writer has it, and may be about to refer to one.
+        """
         ...

@@ -6,21 +6,29 @@ import errno
 import os
 import stat as stat_modes
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 
 from ..errors import StorageError
 
-APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", 0)
+APPEND: Final = os.O_WRONLY | os.O_APPEND | _CLOEXEC
 CREATE: Final = APPEND | os.O_CREAT | os.O_EXCL
-READ: Final = os.O_RDONLY | os.O_CLOEXEC
+UPDATE: Final = os.O_RDWR | _CLOEXEC
+READ: Final = os.O_RDONLY | _CLOEXEC
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
 
+def _absent(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSYS, "this system has no such function")
+
+
 # macOS has no fdatasync; there fsync is what there is.
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _absent)
+_pwrite: Callable[[int, bytes, int], int] = getattr(os, "pwrite", _absent)
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +41,9 @@ class Files:
     open: Callable[[str, int, int], int] = os.open
     close: Callable[[int], None] = os.close
     read: Callable[[int, int], bytes] = os.read
-    pread: Callable[[int, int, int], bytes] = os.pread if hasattr(os, "pread") else os.read  # type: ignore[assignment]
+    pread: Callable[[int, int, int], bytes] = _pread
     write: Callable[[int, bytes], int] = os.write
+    pwrite: Callable[[int, bytes, int], int] = _pwrite
     ftruncate: Callable[[int, int], None] = os.ftruncate
     fdatasync: Callable[[int], None] = _fdatasync
     fsync: Callable[[int], None] = os.fsync

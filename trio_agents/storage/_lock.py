@@ -86,7 +86,10 @@ def acquire(files: Files, directory: str, session_id: str) -> SessionLock:
             raise
         files.close(fd)
     raise SessionBusyError(
-        f"session {session_id!r} is being opened and left all the time", owner="several", session_id=session_id, path=path
+        f"session {session_id!r} is being opened and left all the time",
+        owner="several",
+        session_id=session_id,
+        path=path,
     )
 
 

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Final, final
 
 import trio
 
-from ..errors import SessionBusyError, SessionClosedError, SessionExistsError, SessionNotFoundError, UsageError
-from ..session._events import Event
+from ..errors import (
+    MessageError,
+    SessionBusyError,
+    SessionClosedError,
+    SessionExistsError,
+    SessionNotFoundError,
+    UsageError,
+)
+from ..session._events import Event, ForeignEvent
 from ..session._header import SessionHeader
+from ..session._packing import pack
+from ..values._messages import Attachment
+from ._attachments import admit, digest_of, references
 from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession, Verdict
+from ._lines import Record
+from ._views import count_of, first_misfit, issues_of, plain_lines, status_of, stored_session
 
-_OWNER = "this process"
+_OWNER: Final = "this process"
 
 
 @final
 class _Kept:
     """One id: what is stored under it, and who writes it."""
 
-    __slots__ = ("events", "header", "is_stored", "writer")
+    __slots__ = ("attachments", "header", "is_stored", "records", "updated_at", "writer")
 
     def __init__(self, header: SessionHeader) -> None:
         self.header = header
-        self.events: list[Event] = []
+        self.records: list[Record] = []
+        self.attachments: dict[str, bytes] = {}
         self.is_stored = False
+        self.updated_at = 0
         self.writer: _MemoryWriter | None = None
 
 
@@ -32,12 +46,15 @@ class _Kept:
 class _MemoryWriter:
     """The right to write one session of a `MemoryStore`."""
 
-    __slots__ = ("_kept", "_seed", "_store")
+    __slots__ = ("_chunks", "_kept", "_seed", "_store")
 
     def __init__(self, store: MemoryStore, kept: _Kept, seed: Sequence[Event]) -> None:
         self._store = store
         self._kept: _Kept | None = kept
         self._seed = seed
+        # Chunks since the last other event. They are packed once their neighbours are known, so that what is
+        # kept grows with messages and not with chunks.
+        self._chunks: list[Event] = []
 
     @property
     def is_dirty(self) -> bool:
@@ -45,18 +62,34 @@ class _MemoryWriter:
         return False
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
-        """Keep the events. The first call also keeps header and seed, also if it brings no events."""
+        """Keep the events. The first call also keeps header and seed, even if it brings no events."""
         kept = self._kept
         if kept is None:
             raise SessionClosedError("the writer of this session is closed")
         if not kept.is_stored:
             kept.is_stored = True
-            kept.events.extend(self._seed)
+            kept.records.extend(pack(self._seed))
             self._seed = ()
-        kept.events.extend(events)
+        if events:
+            kept.updated_at = events[-1].time
+        for event in events:
+            if event.type == "assistant/chunk":
+                self._chunks.append(event)
+            else:
+                if self._chunks:
+                    self.settle()
+                kept.records.append(event)
+
+    def settle(self) -> None:
+        """Pack the chunks whose neighbours are known."""
+        if self._kept is not None and self._chunks:
+            chunks, self._chunks = self._chunks, []
+            self._kept.records.extend(pack(chunks))
 
     async def barrier(self) -> None:
         """A checkpoint."""
+        if self._kept is None:
+            raise SessionClosedError("the writer of this session is closed")
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
@@ -66,6 +99,7 @@ class _MemoryWriter:
 
     def abandon(self) -> None:
         """Release the session; forget it if nothing was written."""
+        self.settle()
         kept, self._kept = self._kept, None
         if kept is not None:
             self._store._release(kept)
@@ -115,12 +149,143 @@ class MemoryStore:
         if kept.writer is not None:
             raise _busy(session_id)
         kept.writer = writer = _MemoryWriter(self, kept, ())
-        return OpenedLog(header=kept.header, events=list(kept.events), writer=writer)
+        return OpenedLog(header=kept.header, events=kept.records.copy(), writer=writer)
+
+    async def inspect(self, session_id: str) -> StoredSession:
+        """A stored session, read only, with an open turn closed unless it is live."""
+        await trio.lowlevel.checkpoint()
+        kept = self._find(session_id)
+        return stored_session(kept.header, kept.records, is_live=kept.writer is not None)
+
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        matching: Callable[[SessionSummary], bool] | None = None,
+    ) -> Sequence[SessionSummary]:
+        """Stored sessions, ordered by id: at most `limit` of them, those behind the id `after` that match."""
+        await trio.lowlevel.checkpoint()
+        found: list[SessionSummary] = []
+        for session_id in sorted(self._sessions):
+            if (after is not None and session_id <= after) or not self._sessions[session_id].is_stored:
+                continue
+            if limit is not None and len(found) >= limit:
+                break
+            summary = self._summary(self._find(session_id))
+            if matching is None or matching(summary):
+                found.append(summary)
+        return found
+
+    def _summary(self, kept: _Kept) -> SessionSummary:
+        return SessionSummary(
+            header=kept.header,
+            status=status_of(kept.records, is_live=kept.writer is not None),
+            updated_at=kept.updated_at,
+            size=0,
+            title=_title(kept.records),
+        )
+
+    async def delete(self, session_id: str) -> None:
+        """Delete a stored session.
+
+        Raises:
+            SessionBusyError: a writer has it.
+            SessionNotFoundError: nothing is stored under the id.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._find(session_id).writer is not None:
+            raise _busy(session_id)
+        del self._sessions[session_id]
+
+    async def verify(self, session_id: str) -> Verdict:
+        """Say what is wrong with a session: whether its events fit together."""
+        await trio.lowlevel.checkpoint()
+        kept = self._find(session_id)
+        misfit = first_misfit(kept.header, kept.records)
+        return Verdict(
+            session_id=session_id,
+            events=count_of(kept.records if misfit is None else kept.records[: misfit[0]]),
+            problems=() if misfit is None else (misfit[1],),
+            issues=issues_of(kept.records),
+        )
+
+    async def repair(self, session_id: str) -> Verdict:
+        """The same as `verify`: memory has no bytes that could be damaged."""
+        return await self.verify(session_id)
+
+    # --- attachments ------------------------------------------------------------------------------
+
+    async def put_attachment(
+        self, session_id: str, data: bytes, media_type: str, name: str | None = None
+    ) -> Attachment:
+        """Keep bytes with a session, under their hash.
+
+        Raises:
+            MessageError: too large, or not what the media type says.
+            SessionNotFoundError: there is no such session, live or stored.
+        """
+        await trio.lowlevel.checkpoint()
+        attachment = admit(data, media_type, name)
+        self._known(session_id).attachments[attachment.attachment_id] = data
+        return attachment
+
+    def has_attachment(self, session_id: str, attachment_id: str) -> bool:
+        """Whether these bytes are kept with the session."""
+        kept = self._sessions.get(session_id)
+        return kept is not None and attachment_id in kept.attachments
+
+    async def get_attachment(self, session_id: str, attachment_id: str) -> bytes:
+        """The bytes of an attachment.
+
+        Raises:
+            MessageError: the session has no such attachment.
+        """
+        await trio.lowlevel.checkpoint()
+        digest_of(attachment_id)
+        data = self._known(session_id).attachments.get(attachment_id)
+        if data is None:
+            raise MessageError(f"session {session_id!r} has no attachment {attachment_id}")
+        return data
+
+    async def share_attachments(self, source_id: str, target_id: str, attachment_ids: Sequence[str]) -> None:
+        """Give a session some of another one's attachments."""
+        await trio.lowlevel.checkpoint()
+        source, target = self._known(source_id), self._known(target_id)
+        for attachment_id in attachment_ids:
+            if attachment_id in source.attachments:
+                target.attachments[attachment_id] = source.attachments[attachment_id]
+
+    async def collect_attachments(self, session_id: str) -> Sequence[str]:
+        """Drop the attachments of a session that no event refers to; gives their ids.
+
+        Raises:
+            SessionBusyError: a writer has it.
+        """
+        await trio.lowlevel.checkpoint()
+        kept = self._find(session_id)
+        if kept.writer is not None:
+            raise _busy(session_id)
+        wanted = references(plain_lines(kept.records))
+        dropped = sorted(set(kept.attachments) - wanted)
+        for attachment_id in dropped:
+            del kept.attachments[attachment_id]
+        return dropped
+
+    # --- looking up -------------------------------------------------------------------------------
+
+    def _known(self, session_id: str) -> _Kept:
+        kept = self._sessions.get(session_id)
+        if kept is None:
+            raise SessionNotFoundError(f"there is no session {session_id!r}", session_id=session_id)
+        return kept
 
     def _find(self, session_id: str) -> _Kept:
         kept = self._sessions.get(session_id)
         if kept is None or not kept.is_stored:
             raise SessionNotFoundError(f"no session {session_id!r} is stored", session_id=session_id)
+        if kept.writer is not None:
+            kept.writer.settle()
         return kept
 
     def _release(self, kept: _Kept) -> None:
@@ -130,4 +295,18 @@ class MemoryStore:
 
 
 def _busy(session_id: str) -> SessionBusyError:
-    return SessionBusyError(f"session {session_id!r} is being written by {_OWNER}", owner=_OWNER, session_id=session_id)
+    return SessionBusyError(
+        f"session {session_id!r} is being written by {_OWNER}", owner=_OWNER, session_id=session_id
+    )
+
+
+def _title(records: Sequence[Record]) -> str | None:
+    for record in reversed(records):
+        if (
+            isinstance(record, Event)
+            and record.type == "session/title"
+            and isinstance(record.data, ForeignEvent)
+        ):
+            value = record.data.value.value
+            return str(value.get("title")) if isinstance(value, dict) else None
+    return None

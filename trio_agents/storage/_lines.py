@@ -1,0 +1,144 @@
+"""From the lines of a log to its records, and what a bad line means. Pure.
+
+The rule about bad lines: what is followed by a whole record was once complete, so it is damage and the log is
+refused; what is followed by nothing valid is the tail of a write that never came to its end, and is no part of
+the log. Everything that is wrong with a whole record (an unknown type, a message without an id) is no such tail.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias, final
+
+import attrs
+
+from ..errors import SessionCorruptError, SessionLogError, SessionUnsupportedError
+from ..session._codec import BadLineError, parse_line
+from ..session._events import Event
+from ..session._packing import ChunkRun, decode_record, decode_row, is_row
+from ..session._shapes import is_nat
+
+Record: TypeAlias = Event | ChunkRun
+"""What one line holds."""
+
+SLICE: Final = 256 * 1024
+"""How many bytes are decoded at a stretch."""
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """A bad line.
+
+    Attributes:
+        offset: its first byte.
+        line: its number; the header is line 1.
+        last_good_seq: the last event before it.
+        problem: what is wrong with it.
+    """
+
+    offset: int
+    line: int
+    last_good_seq: int
+    problem: str
+
+
+@final
+class LogScan:
+    """Takes the lines behind the header, in order, and builds the list of records.
+
+    Attributes:
+        records: what was read up to the first bad line.
+        lines_seen: how many lines there were, the header included.
+        next_seq: the number that the next event must have.
+        good_end: the byte after the last good record.
+        fault: the first bad line, or None.
+        refusal: the first thing wrong with a whole record, or None.
+    """
+
+    __slots__ = ("_path", "_session_id", "fault", "good_end", "lines_seen", "next_seq", "records", "refusal")
+
+    def __init__(self, session_id: str, start: int, path: str | None = None) -> None:
+        self._session_id = session_id
+        self._path = path
+        self.lines_seen = 1
+        self.records: list[Record] = []
+        self.next_seq = 0
+        self.good_end = start
+        self.fault: Fault | None = None
+        self.refusal: SessionLogError | None = None
+
+    def feed(self, lines: list[bytes]) -> None:
+        """Take some more lines, without their ends.
+
+        Raises:
+            SessionCorruptError: a whole record follows a bad line.
+        """
+        for line in lines:
+            self.lines_seen += 1
+            if self.fault is None:
+                self._take(line)
+            elif is_record(line):
+                raise self.damage()
+
+    def _take(self, line: bytes) -> None:
+        seq = self.next_seq
+        try:
+            record = decode_record(
+                line, seq=seq, session_id=self._session_id, message_id_at=self._message_id_at
+            )
+        except BadLineError as exc:
+            self.fault = Fault(
+                offset=self.good_end, line=self.lines_seen, last_good_seq=seq - 1, problem=str(exc)
+            )
+            if line.strip() == b"null":  # no write of anybody ever leaves this behind
+                raise self.damage() from None
+            return
+        except (SessionCorruptError, SessionUnsupportedError) as exc:
+            if self.refusal is None:
+                self.refusal = self._at_this_line(exc)
+            # Read on as if it had been fine: damage further on is the graver news.
+            self.next_seq = seq + 1
+            self.good_end += len(line) + 1
+            return
+        self.records.append(record)
+        self.next_seq = seq + (record.count if type(record) is ChunkRun else 1)
+        self.good_end += len(line) + 1
+
+    def _at_this_line(self, exc: SessionLogError) -> SessionLogError:
+        if isinstance(exc, SessionUnsupportedError):
+            return SessionUnsupportedError(str(exc), session_id=self._session_id, path=self._path)
+        error = SessionCorruptError(
+            str(exc), session_id=self._session_id, path=self._path,
+            offset=self.good_end, line=self.lines_seen, last_good_seq=self.next_seq - 1,
+        )  # fmt: skip
+        error.__cause__ = exc
+        return error
+
+    def _message_id_at(self, seq: int) -> str | None:
+        """The id of an earlier message; needed for results of older shapes only, so nothing is kept for it."""
+        for record in self.records:
+            if type(record) is not ChunkRun and record.seq == seq:
+                message = getattr(record.data, "message", record.data)
+                found = getattr(message, "id", None)
+                return found if type(found) is str else None
+        return None
+
+    def damage(self) -> SessionCorruptError:
+        """The error for the first bad line, as damage."""
+        fault = self.fault
+        assert fault is not None
+        return SessionCorruptError(
+            f"the log is damaged: {fault.problem}", session_id=self._session_id, path=self._path,
+            offset=fault.offset, line=fault.line, last_good_seq=fault.last_good_seq,
+        )  # fmt: skip
+
+
+def is_record(line: bytes) -> bool:
+    """Whether a line is a whole record of some number: it was complete when it was written."""
+    try:
+        plain = parse_line(line)
+        if is_row(line):
+            decode_row(line)
+            return True
+    except SessionLogError:
+        return False
+    return type(plain.get("type")) is str and is_nat(plain.get("seq")) and "data" in plain
