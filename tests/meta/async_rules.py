@@ -28,7 +28,7 @@ RULES = (
     "ASYNC911",  # likewise, before each yield
 )
 GENERATORS = ("asynccontextmanager", "fixture", "pytest.fixture", "trio.as_safe_channel")
-PROMISE = re.compile(r"^(?P<file>.+?):\d+:\d+: ASYNC91[01] .* definition on line (?P<start>\d+)\.$")
+PROMISE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):\d+: ASYNC91[01] ")
 
 
 def findings(files: list[Path], *, promising: Path = ROOT / "trio_agents") -> list[str]:
@@ -38,7 +38,10 @@ def findings(files: list[Path], *, promising: Path = ROOT / "trio_agents") -> li
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(_run, [files[start::workers] for start in range(workers)]))
     found = [line for run in runs for line in run]
-    return sorted(line.removeprefix(f"{ROOT}/") for line in found if not _is_private(line, promising))
+    found = [line.removeprefix(f"{ROOT}/") for line in found if not _is_private(line, promising)]
+    return sorted(
+        found, key=lambda line: [int(part) if part.isdigit() else part for part in line.split(":")[:2]]
+    )
 
 
 def _run(files: list[Path]) -> list[str]:
@@ -59,28 +62,20 @@ def _is_private(finding: str, promising: Path) -> bool:
     if promise is None:
         return False
     file = Path(promise["file"])
-    return not file.is_relative_to(promising) or int(promise["start"]) not in _public_lines(
-        file.read_text("utf-8")
-    )
+    return not file.is_relative_to(promising) or not _is_public(file.read_text("utf-8"), int(promise["line"]))
 
 
-def _public_lines(source: str) -> set[int]:
-    """The line of each `async def` that anybody outside its module may call by its name."""
-    found = set()
-
-    def look(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            match child:
-                case ast.ClassDef(name=name) if not name.startswith("_"):
-                    look(child)
-                case ast.AsyncFunctionDef(name=name, lineno=line):
-                    if not name.startswith("_") or name.endswith("__"):
-                        found.add(line)
-                case ast.If() | ast.Try() | ast.With():
-                    look(child)
-
-    look(ast.parse(source))
-    return found
+def _is_public(source: str, line: int) -> bool:
+    """Whether anybody outside the module may call, by its name, the function that the line is in."""
+    around = [
+        node
+        for node in ast.walk(ast.parse(source))  # breadth first: the outermost comes first
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    within_function = any(not isinstance(node, ast.ClassDef) for node in around[:-1])
+    hidden = any(node.name.startswith("_") and not node.name.endswith("__") for node in around)
+    return not within_function and not hidden
 
 
 def main() -> None:
