@@ -153,6 +153,15 @@ class SessionStore(Protocol):
         """Do the store's background work (delayed writes, syncs) until cancelled. The runtime runs this."""
         ...
 
+    def check_free(self, session_id: str) -> None:
+        """Raise unless `create` could take the id now. No checkpoint.
+
+        Raises:
+            SessionExistsError: a log is stored under the id.
+            SessionBusyError: a writer has the id.
+        """
+        ...
+
     def create(self, header: SessionHeader, seed: Sequence[Event] = ()) -> LogWriter:
         """Take the id for a new session. Writes no log. No checkpoint.
 

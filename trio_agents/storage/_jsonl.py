@@ -6,15 +6,26 @@ import bisect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, final
+from typing import Literal, TypeVar, TypeVarTuple, Unpack, final
 
 import trio
 
-from ..errors import SessionBusyError, SessionExistsError, StorageError, UsageError
-from ..session._codec import encode_event, encode_header
+from ..errors import (
+    MessageError,
+    SessionBusyError,
+    SessionCorruptError,
+    SessionExistsError,
+    SessionNotFoundError,
+    SessionUnsupportedError,
+    StorageError,
+    UsageError,
+)
 from ..session._events import Event
 from ..session._header import SessionHeader
-from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession
+from ..values._messages import Attachment
+from . import _attachments as attachments
+from ._attachments import admit, check_bytes, path_of, references
+from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession, Verdict
 from ._delay import Delay
 from ._descriptors import Descriptors
 from ._files import OS_FILES, Files, storage_error
@@ -26,9 +37,13 @@ from ._places import Place, Root
 from ._sync import SyncWorker
 from ._tails import cut_tail, unfinished
 from ._turns import Turns
-from ._views import stored_session
-from ._writer import LogFileWriter, Workshop, packed_lines
+from ._verify import examine, mend, verdict_of
+from ._views import plain_lines, stored_session
+from ._writer import Beginning, LogFileWriter, Workshop
 from ._zstd import FrameWriter, require_zstd
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 
 @final
@@ -83,6 +98,8 @@ class JsonlStore:
             is_packing=packing,
         )
         self._turns = Turns()
+        # Sessions that are written here, also those of which nothing is on the disk yet.
+        self._live: dict[str, Place] = {}
 
     @property
     def root(self) -> str:
@@ -98,6 +115,16 @@ class JsonlStore:
 
     # --- writing ----------------------------------------------------------------------------------
 
+    def check_free(self, session_id: str) -> None:
+        """Raise unless `create` could take the id now. No checkpoint.
+
+        Raises:
+            SessionExistsError: a log is stored under the id.
+            SessionBusyError: a writer has the id.
+            StorageError: the system refuses to look.
+        """
+        self._refuse_taken(session_id, None)
+
     def create(self, header: SessionHeader, seed: Sequence[Event] = ()) -> LogWriter:
         """Take the id for a new session: its directory and lock, no log. No checkpoint.
 
@@ -110,14 +137,13 @@ class JsonlStore:
         place, parents = self._root.make(header, name)
         lock = self._lock_new(place)
         try:
-            self._refuse_taken(place)
+            self._refuse_taken(place.session_id, place.project)
             writer = self._writer(place, lock)
         except BaseException:
             self._forget(place)
             lock.release()
             raise
-        seed = tuple(seed)
-        writer.begin_with(lambda: self._beginning(header, seed), parents)
+        writer.begin_with(Beginning(header, seed, is_packing=self._shop.is_packing), parents)
         return writer
 
     def _lock_new(self, place: Place) -> SessionLock:
@@ -131,33 +157,28 @@ class JsonlStore:
             "its directory keeps disappearing", session_id=place.session_id, path=place.directory
         )
 
-    def _refuse_taken(self, place: Place) -> None:
-        # After our own lock is held: of two that take one id in two projects at least one sees the other.
-        for project in self._root.projects_with(place.session_id):
-            directory = self._root.directory(project, place.session_id)
-            if self._root.has_log(place.session_id, directory):
+    def _refuse_taken(self, session_id: str, ours: str | None) -> None:
+        # For a creation this comes after its own lock is held: of two that take one id in two projects, at
+        # least one sees the other.
+        for project in self._root.projects_with(session_id):
+            directory = self._root.directory(project, session_id)
+            if self._root.has_log(session_id, directory):
                 raise SessionExistsError(
-                    f"a session {place.session_id!r} is already stored",
-                    session_id=place.session_id,
-                    path=directory,
+                    f"a session {session_id!r} is already stored", session_id=session_id, path=directory
                 )
-            if project != place.project and (owner := owner_of(self._files, directory)) is not None:
+            if project != ours and (owner := owner_of(self._files, directory)) is not None:
                 raise SessionBusyError(
-                    f"session {place.session_id!r} is being written by {owner}",
-                    owner=owner, session_id=place.session_id, path=directory,
+                    f"session {session_id!r} is being written by {owner}",
+                    owner=owner, session_id=session_id, path=directory,
                 )  # fmt: skip
-
-    def _beginning(self, header: SessionHeader, seed: tuple[Event, ...]) -> tuple[bytes, bytes]:
-        lines = [encode_event(event) for event in seed]
-        if self._shop.is_packing:
-            lines = packed_lines(seed, lines)
-        return encode_header(header) + b"\n", b"".join([line + b"\n" for line in lines])
 
     def _writer(self, place: Place, lock: SessionLock) -> LogFileWriter:
         def on_close(is_unwritten: bool) -> None:
+            del self._live[place.session_id]
             if is_unwritten:
                 self._forget(place)
 
+        self._live[place.session_id] = place
         frames = FrameWriter() if place.is_compressed else None
         return LogFileWriter(self._shop, place.session_id, place.path, lock, frames=frames, on_close=on_close)
 
@@ -183,11 +204,12 @@ class JsonlStore:
             place, lock = self._lock_stored(session_id)
             try:
                 loaded = await load(self._files, place)
-                writer = self._writer(place, lock)
-                writer.continue_at(*await self._clean_end(place, loaded))
+                size, identity = await self._clean_end(place, loaded)
             except BaseException:
                 lock.release()
                 raise
+            writer = self._writer(place, lock)
+            writer.continue_at(size, identity)
         return OpenedLog(header=loaded.header, events=loaded.records, writer=writer)
 
     def _lock_stored(self, session_id: str) -> tuple[Place, SessionLock]:
@@ -285,3 +307,164 @@ class JsonlStore:
                 ) from exc
             finally:
                 lock.release()
+
+    async def verify(self, session_id: str) -> Verdict:
+        """Read a whole log and say everything that is wrong with it. Changes nothing.
+
+        Raises:
+            SessionNotFoundError: nothing is stored under the id.
+            SessionIdentityError: the log belongs elsewhere.
+            StorageError: it cannot be read.
+        """
+        async with self._turns.of(session_id):
+            await trio.lowlevel.checkpoint()
+            place = self._root.find(session_id)
+            try:
+                found = await self._in_thread(place, "cannot read the log", examine, self._files, place)
+            except (SessionCorruptError, SessionUnsupportedError) as exc:
+                return Verdict(session_id=session_id, events=0, problems=(str(exc),), path=place.path)
+        return verdict_of(place, found)
+
+    async def repair(self, session_id: str) -> Verdict:
+        """Write a new log from the good prefix of a damaged one, and keep the damaged one beside it.
+
+        The new log says that it is incomplete. A torn tail is cut off; a sound log stays as it is.
+
+        Returns:
+            What was found before.
+
+        Raises:
+            SessionBusyError: a writer has it.
+            SessionCorruptError: not even the header can be read, so there is nothing to keep.
+            SessionUnsupportedError: it is intact, and of a kind that is not known here.
+            SessionNotFoundError, SessionIdentityError, StorageError: as `open`.
+        """
+        async with self._turns.of(session_id):
+            await trio.lowlevel.checkpoint()
+            place, lock = self._lock_stored(session_id)
+            try:
+                return await self._repair(place)
+            finally:
+                lock.release()
+
+    async def _repair(self, place: Place) -> Verdict:
+        found = await self._in_thread(place, "cannot read the log", examine, self._files, place)
+        if found.is_unsupported:
+            raise SessionUnsupportedError(found.problems[0], session_id=place.session_id, path=place.path)
+        aside = None
+        if found.problems:
+            aside = await self._in_thread(place, "cannot repair the log", mend, self._files, place, found)
+        elif found.torn:
+            await self._clean_end(place, await load(self._files, place))
+        return verdict_of(place, found, kept_aside=aside)
+
+    async def _in_thread(self, place: Place, doing: str, fn: Callable[[Unpack[Args]], T], *args: *Args) -> T:
+        try:
+            return await trio.to_thread.run_sync(fn, *args)
+        except FileNotFoundError as exc:
+            raise SessionNotFoundError(
+                f"session {place.session_id!r} has gone", session_id=place.session_id, path=place.path
+            ) from exc
+        except OSError as exc:
+            raise storage_error(exc, doing, session_id=place.session_id, path=place.path) from exc
+
+    # --- attachments ------------------------------------------------------------------------------
+
+    async def put_attachment(
+        self, session_id: str, data: bytes, media_type: str, name: str | None = None
+    ) -> Attachment:
+        """Keep bytes beside a session's log, under their hash. Putting the same bytes again changes nothing.
+
+        Under `synced` they are on the disk when it returns. Once begun it is carried out, cancelled or not.
+
+        Raises:
+            MessageError: too large, or not what the media type says.
+            SessionNotFoundError: there is no such session, live or stored.
+            StorageError: the bytes could not be stored.
+        """
+        await trio.lowlevel.checkpoint()
+        place = self._home_of(session_id)
+        attachment = admit(data, media_type, name)
+
+        def store() -> None:
+            attachments.store(
+                self._files, place.directory, attachment.attachment_id, data, sync=self._shop.is_synced
+            )
+
+        await self._in_thread(place, "cannot store the attachment", store)
+        return attachment
+
+    def has_attachment(self, session_id: str, attachment_id: str) -> bool:
+        """Whether these bytes are kept beside the session's log. No checkpoint."""
+        try:
+            self._files.stat(path_of(self._home_of(session_id).directory, attachment_id))
+        except (OSError, MessageError, SessionNotFoundError):
+            return False
+        return True
+
+    async def get_attachment(self, session_id: str, attachment_id: str) -> bytes:
+        """The bytes of an attachment.
+
+        Raises:
+            MessageError: the session has no such attachment.
+            SessionNotFoundError: there is no such session, live or stored.
+            SessionCorruptError: the bytes are not those that were stored.
+            StorageError: they cannot be read.
+        """
+        place = self._home_of(session_id)
+        path = path_of(place.directory, attachment_id)
+        try:
+            data = await trio.to_thread.run_sync(attachments.read, self._files, path, abandon_on_cancel=True)
+        except FileNotFoundError as exc:
+            raise MessageError(f"session {session_id!r} has no attachment {attachment_id}") from exc
+        except OSError as exc:
+            raise storage_error(exc, "cannot read the attachment", session_id=session_id, path=path) from exc
+        return check_bytes(data, attachment_id, path=path)
+
+    async def share_attachments(self, source_id: str, target_id: str, attachment_ids: Sequence[str]) -> None:
+        """Give a session some of another one's attachments, as further names of the same bytes.
+
+        Raises:
+            SessionNotFoundError: one of the sessions is not there.
+            StorageError: the system refuses.
+        """
+        await trio.lowlevel.checkpoint()
+        if attachment_ids:
+            source, target = self._home_of(source_id), self._home_of(target_id)
+
+            def share() -> None:
+                attachments.link(
+                    self._files, source.directory, target.directory, attachment_ids, sync=self._shop.is_synced
+                )
+
+            await self._in_thread(target, "cannot share the attachments", share)
+
+    async def collect_attachments(self, session_id: str) -> Sequence[str]:
+        """Remove the attachments of a session that no event of its log refers to; gives their ids.
+
+        Raises:
+            SessionBusyError: a writer has it, and may be about to refer to one.
+            SessionNotFoundError, SessionCorruptError, SessionUnsupportedError, SessionIdentityError, StorageError:
+                as `open`.
+        """
+        async with self._turns.of(session_id):
+            await trio.lowlevel.checkpoint()
+            place, lock = self._lock_stored(session_id)
+            try:
+                loaded = await load(self._files, place)
+                wanted = references(plain_lines(loaded.records))
+                return await self._in_thread(
+                    place,
+                    "cannot remove attachments",
+                    attachments.collect,
+                    self._files,
+                    place.directory,
+                    wanted,
+                )
+            finally:
+                lock.release()
+
+    def _home_of(self, session_id: str) -> Place:
+        """Where a session lies, also one of which nothing is written yet."""
+        live = self._live.get(session_id)
+        return live if live is not None else self._root.find(session_id)

@@ -7,6 +7,7 @@ the log. Everything that is wrong with a whole record (an unknown type, a messag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -114,13 +115,7 @@ class LogScan:
         return error
 
     def _message_id_at(self, seq: int) -> str | None:
-        """The id of an earlier message; needed for results of older shapes only, so nothing is kept for it."""
-        for record in self.records:
-            if type(record) is not ChunkRun and record.seq == seq:
-                message = getattr(record.data, "message", record.data)
-                found = getattr(message, "id", None)
-                return found if type(found) is str else None
-        return None
+        return message_id_at(self.records, seq)
 
     def damage(self) -> SessionCorruptError:
         """The error for the first bad line, as damage."""
@@ -142,3 +137,12 @@ def is_record(line: bytes) -> bool:
     except SessionLogError:
         return False
     return type(plain.get("type")) is str and is_nat(plain.get("seq")) and "data" in plain
+
+
+def message_id_at(records: Sequence[Record], seq: int) -> str | None:
+    """The id of an earlier message. Only results of older shapes need it, so it is looked for when it is."""
+    for record in records:
+        if not isinstance(record, ChunkRun) and record.seq == seq:
+            found = getattr(getattr(record.data, "message", record.data), "id", None)
+            return found if type(found) is str else None
+    return None

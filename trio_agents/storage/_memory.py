@@ -22,7 +22,7 @@ from ..values._messages import Attachment
 from ._attachments import admit, digest_of, references
 from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession, Verdict
 from ._lines import Record
-from ._views import count_of, first_misfit, issues_of, plain_lines, status_of, stored_session
+from ._views import count_of, first_misfit, issues_of, plain_lines, records_of, status_of, stored_session
 
 _OWNER: Final = "this process"
 
@@ -68,7 +68,7 @@ class _MemoryWriter:
             raise SessionClosedError("the writer of this session is closed")
         if not kept.is_stored:
             kept.is_stored = True
-            kept.records.extend(pack(self._seed))
+            kept.records.extend(records_of(self._seed))
             self._seed = ()
         if events:
             kept.updated_at = events[-1].time
@@ -117,6 +117,21 @@ class MemoryStore:
         task_status.started()
         await trio.sleep_forever()
 
+    def check_free(self, session_id: str) -> None:
+        """Raise unless `create` could take the id now.
+
+        Raises:
+            SessionExistsError: a session is kept under the id.
+            SessionBusyError: a writer has the id.
+        """
+        if not session_id:
+            raise UsageError("a session id is a non-empty string")
+        kept = self._sessions.get(session_id)
+        if kept is not None:
+            if kept.is_stored:
+                raise SessionExistsError(f"a session {session_id!r} is already stored", session_id=session_id)
+            raise _busy(session_id)
+
     def create(self, header: SessionHeader, seed: Sequence[Event] = ()) -> LogWriter:
         """Take the id for a new session. Keeps nothing before the first write.
 
@@ -124,16 +139,8 @@ class MemoryStore:
             SessionExistsError: a session is kept under the id.
             SessionBusyError: another writer has taken the id.
         """
-        if not header.id:
-            raise UsageError("a session id is a non-empty string")
-        kept = self._sessions.get(header.id)
-        if kept is None:
-            kept = self._sessions[header.id] = _Kept(header)
-        elif kept.is_stored:
-            raise SessionExistsError(f"a session {header.id!r} is already stored", session_id=header.id)
-        elif kept.writer is not None:
-            raise _busy(header.id)
-        kept.header = header
+        self.check_free(header.id)
+        kept = self._sessions[header.id] = _Kept(header)
         kept.writer = writer = _MemoryWriter(self, kept, seed)
         return writer
 

@@ -24,7 +24,7 @@ def cut_tail(files: Files, place: Place, loaded: LoadedLog) -> tuple[int, tuple[
     """
     keep_aside(files, place, loaded.good_end, loaded.size)
     if loaded.salvaged:
-        return _rewrite(files, place, loaded)
+        return replace_log(files, place, loaded.good_end, FrameWriter().whole(loaded.salvaged))
     fd = files.open(place.path, UPDATE, 0)
     try:
         files.ftruncate(fd, loaded.good_end)
@@ -67,11 +67,6 @@ def copy_range(files: Files, source: int, target: int, start: int, end: int) -> 
             break
         write_all(files, target, data)
         start += len(data)
-
-
-def _rewrite(files: Files, place: Place, loaded: LoadedLog) -> tuple[int, tuple[int, int]]:
-    frame = FrameWriter().whole(loaded.salvaged)
-    return replace_log(files, place, loaded.good_end, frame)
 
 
 def replace_log(files: Files, place: Place, keep: int, end: bytes) -> tuple[int, tuple[int, int]]:

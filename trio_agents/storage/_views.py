@@ -13,7 +13,7 @@ from ..session._events import Event
 from ..session._grammar import START, after_all, trace_issues
 from ..session._header import SessionHeader
 from ..session._history import Events
-from ..session._packing import ChunkRun
+from ..session._packing import ChunkRun, pack
 from ..session._pending import fold_pending
 from ..session._repair import repair
 from ..session._surface import Surface
@@ -52,6 +52,13 @@ def stored_session(
         torn=torn,
         path=path,
     )
+
+
+def records_of(events: Sequence[Record]) -> Sequence[Record]:
+    """Some events with runs of like chunks packed; what comes packed, such as a session's own view, stays so."""
+    if isinstance(events, Events):
+        return events.records
+    return events if any(type(event) is ChunkRun for event in events) else pack(events)  # type: ignore[arg-type]
 
 
 def count_of(records: Sequence[Record]) -> int:

@@ -20,17 +20,21 @@ import attrs
 import trio
 
 from ..errors import SessionClosedError, StorageError
+from ..session._codec import encode_event, encode_header
 from ..session._events import Event
+from ..session._header import SessionHeader
 from ..session._packing import ChunkRun, pack
 from ._delay import Delay
 from ._descriptors import Descriptor, Descriptors
 from ._files import CREATE, FILE_MODE, UPDATE, Files, storage_error, sync_directory, write_all
 from ._lock import SessionLock
 from ._sync import SyncJob, SyncWorker
+from ._views import records_of
 from ._zstd import FrameWriter
 
 _CHUNK: Final = "assistant/chunk"
 _HELD_BYTES: Final = 64 * 1024
+_SLICE: Final = 500
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -44,6 +48,34 @@ class Workshop:
     delay: Delay
     is_synced: bool
     is_packing: bool
+
+
+@final
+class Beginning:
+    """Header and seed of a log that is not written yet, encoded when they are needed or ahead of that."""
+
+    __slots__ = ("_lines", "_records", "header")
+
+    def __init__(self, header: SessionHeader, seed: Sequence[Event], *, is_packing: bool) -> None:
+        self.header = encode_header(header) + b"\n"
+        self._records = records_of(seed) if is_packing else seed
+        self._lines: list[bytes] = []
+
+    def seed(self) -> bytes:
+        """The lines that come before the first batch."""
+        self._encode(len(self._records))
+        return b"".join(self._lines)
+
+    async def prepare(self) -> None:
+        """Encode the seed in slices, for a seed that would stop the loop for too long."""
+        while len(self._lines) < len(self._records):
+            self._encode(len(self._lines) + _SLICE)
+            await trio.lowlevel.checkpoint()
+
+    def _encode(self, stop: int) -> None:
+        for record in self._records[len(self._lines) : stop]:
+            line = record.row if isinstance(record, ChunkRun) else encode_event(record)
+            self._lines.append(line + b"\n")
 
 
 @final
@@ -73,7 +105,7 @@ class LogFileWriter:
         self._frames = frames
         self._on_close = on_close
         self._write = shop.files.write
-        self._begin: Callable[[], tuple[bytes, bytes]] | None = None
+        self._begin: Beginning | None = None
         self._closed = False
         self._descriptor: Descriptor | None = None
         self._directories: tuple[str, ...] = ()
@@ -91,11 +123,11 @@ class LogFileWriter:
         self._ticket = 0
         self._writes = 0
 
-    def begin_with(self, begin: Callable[[], tuple[bytes, bytes]], directories: tuple[str, ...]) -> None:
+    def begin_with(self, begin: Beginning, directories: tuple[str, ...]) -> None:
         """The log is new: its first write creates it.
 
         Args:
-            begin: gives the header line and the lines that come before the first batch, with their ends.
+            begin: what comes before the first batch.
             directories: what has to be synced for the file to be found after a power cut.
         """
         self._begin = begin
@@ -105,6 +137,12 @@ class LogFileWriter:
         """The log exists, with this many good bytes; `identity` is its inode and device."""
         self._size = self._synced_size = size
         self._identity = identity
+
+    async def prepare(self) -> None:
+        """Do what the first write of a long seed would take long for, in slices. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        if self._begin is not None:
+            await self._begin.prepare()
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -233,7 +271,7 @@ class LogFileWriter:
 
     def _create(self, batch: bytes) -> None:
         assert self._begin is not None
-        header, seed = self._begin()
+        header, seed = self._begin.header, self._begin.seed()
         frames = self._frames
         data = header + seed + batch
         if frames is not None:
