@@ -170,7 +170,8 @@ class Tool(Generic[P, R_co]):
             return await context.start_service(cast("ServiceBody", call))
         if _is_async(self._fn):
             return await cast("Callable[[], Awaitable[object]]", call)()
-        value = await trio.to_thread.run_sync(call, abandon_on_cancel=self.abandon_on_cancel)
+        # In a tuple, since Trio will not have a coroutine out of a thread, which a wrapper may well return.
+        (value,) = await trio.to_thread.run_sync(lambda: (call(),), abandon_on_cancel=self.abandon_on_cancel)
         return await value if inspect.isawaitable(value) else value
 
     def _prepared(self, arguments: Arguments, context: ToolContext) -> Callable[..., object]:

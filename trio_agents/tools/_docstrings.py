@@ -14,7 +14,9 @@ _GOOGLE: Final = re.compile(
 )
 _NUMPY: Final = re.compile(r"(parameters|other parameters|attributes)\s*$", re.IGNORECASE)
 _UNDERLINE: Final = re.compile(r"[-=]{3,}\s*$")
-_ANY_SECTION: Final = re.compile(r"[A-Z][A-Za-z ]{2,24}:\s*$")
+_OTHER_SECTION: Final = re.compile(
+    r"(returns?|raises|yields?|notes?|examples?|warnings?|see also):\s*$", re.IGNORECASE
+)
 _GOOGLE_ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(?:\s+(.*)|$)")
 _NUMPY_ENTRY: Final = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
 _REST_ENTRY: Final = re.compile(
@@ -57,16 +59,20 @@ def _summary(lines: list[str]) -> str:
     for i, line in enumerate(lines):
         text = line.strip()
         underlined = i + 1 < len(lines) and bool(_UNDERLINE.match(lines[i + 1].strip()))
-        if not text or _GOOGLE.match(text) or _REST_ANY.match(text) or (paragraph and underlined):
-            break
-        if not paragraph and _ANY_SECTION.match(text) and i + 1 < len(lines) and _indent(lines[i + 1]):
+        if (
+            not text
+            or _GOOGLE.match(text)
+            or _OTHER_SECTION.match(text)
+            or _REST_ANY.match(text)
+            or (paragraph and underlined)
+        ):
             break
         paragraph.append(text)
     return _join(paragraph)
 
 
 def _google(lines: list[str], header: int, found: dict[str, list[str]]) -> None:
-    outer = _indent(lines[header])
+    outer = _indent(lines[header]) if header else -1  # the first line of a docstring has lost its indentation
     inner: int | None = None
     for i in range(header + 1, len(lines)):
         line = lines[i]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -54,6 +54,10 @@ def _meta(value: object) -> FrozenJson | None:
     return value if value is None or isinstance(value, FrozenJson) else FrozenJson.of(plain(value))
 
 
+def _contexts(value: Iterable[UserMessage]) -> tuple[UserMessage, ...]:
+    return tuple(value)
+
+
 @final
 @attrs.frozen
 class ToolReturn:
@@ -73,7 +77,7 @@ class ToolReturn:
     error: ToolFailure | None = attrs.field(default=None, kw_only=True)
     meta: FrozenJson | None = attrs.field(converter=_meta, default=None, kw_only=True)
     concludes: bool = attrs.field(default=False, kw_only=True)
-    contexts: tuple[UserMessage, ...] = attrs.field(converter=tuple, default=(), kw_only=True)
+    contexts: tuple[UserMessage, ...] = attrs.field(converter=_contexts, default=(), kw_only=True)
 
     @property
     def text(self) -> str:
