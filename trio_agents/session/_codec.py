@@ -296,11 +296,17 @@ def _typed(plain: dict[str, Any], kind: str, line: bytes) -> Event:
     """Give a checked event its type. If that loses anything, keep its line beside it."""
     op = plain.get("surfaceOp", UNSET)
     seqs = plain.get("sourceEventSeqs", UNSET)
+    data = _payload(kind, plain["data"], ignorable=plain.get("ignorable") is True)
+    if kind in SURFACE_TYPES and type(data) is ForeignEvent:
+        # Stricter than the format: a message that cannot be shown to a model is no message.
+        raise SessionCorruptError(
+            f"event {plain['seq']} ({kind}): a content block or a number has no proper type"
+        )
     event = Event(
         type=kind,
         seq=plain["seq"],
         time=plain["time"],
-        data=_payload(kind, plain["data"], ignorable=plain.get("ignorable") is True),
+        data=data,
         surface_op=op if type(op) is not dict else Replace(start=op["start"], end=op["end"]),
         source_event_seqs=seqs if type(seqs) is not list else compact(tuple(seqs)),
         ignorable=plain.get("ignorable", UNSET),

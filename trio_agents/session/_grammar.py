@@ -295,9 +295,11 @@ def after(state: State, event: Event) -> State:
 def after_all(state: State, records: Iterable[Event | ChunkRun]) -> State:
     """The state that a stretch of a log leads to. Packed runs change nothing and stay packed."""
     for record in records:
-        rule = RULES.get(type(record.data)) if type(record) is not ChunkRun else None  # type: ignore[union-attr]
+        if type(record) is ChunkRun:
+            continue
+        rule = RULES.get(type(record.data))
         if rule is not None:
-            state = rule[1](state, record)  # type: ignore[arg-type]
+            state = rule[1](state, record)
     return state
 
 

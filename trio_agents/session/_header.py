@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, final
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+from ._events import AdapterDefaults, Event, Header, RequestHeader
 
 FORMAT_VERSION: Final = 0
 
@@ -34,3 +38,35 @@ class SessionHeader(Struct, frozen=True, kw_only=True, gc=False, rename="camel")
     origin: Literal["subagent"] | UnsetType = UNSET
     delegation_depth: int = 0
     agent_preset: str | UnsetType = UNSET
+
+
+def fold_header(records: Iterable[object]) -> Header | None:
+    """What the next request of a log is sent with: the last `request/header`, or None before the first.
+
+    Args:
+        records: the log's events; packed runs among them are passed over.
+    """
+    header: Header | None = None
+    for record in records:
+        if isinstance(record, Event) and type(record.data) is RequestHeader:
+            header = record.data.header
+    return header
+
+
+def canonical_header(header: Header) -> Header:
+    """The header with empty parts absent, as it is logged: absent equals empty.
+
+    The order of tools is kept; whoever assembles a header has put them in order.
+    """
+    config = header.config
+    return Header(
+        config=msgspec.structs.replace(config, stop=UNSET) if config.stop == () else config,
+        adapter_defaults=UNSET if header.adapter_defaults == AdapterDefaults() else header.adapter_defaults,
+        system=header.system or UNSET,
+        tools=header.tools or UNSET,
+    )
+
+
+def is_same_header(one: Header, other: Header) -> bool:
+    """Whether two headers send the same request: equal in canonical form, tools compared in order."""
+    return canonical_header(one) == canonical_header(other)

@@ -1,0 +1,153 @@
+"""What may enter a log: from a draft to an event and its line, or a refusal.
+
+A value made in this process may hold anything, whatever its annotations say. What could not be read back exactly
+is refused here, before anything is written: the frequent types by a look at their fields, all others by decoding
+the line that was made of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET
+
+from ..errors import TrioAgentsError, UsageError, ValueNotJsonError
+from ..values._chunks import ReasoningDelta, TextDelta, ToolCallDelta
+from ..values._json import check_json
+from ..values._messages import USER, TextBlock, UserMessage
+from ._codec import decode_event, encode_event, is_registered, to_plain
+from ._events import (
+    CORE_PAYLOADS,
+    KNOWN_TYPES,
+    SURFACE_TYPES,
+    AssistantChunk,
+    AssistantMessage,
+    Draft,
+    Event,
+    ForeignEvent,
+    Payload,
+    StepEnd,
+    StepStart,
+    ToolResult,
+    TurnStart,
+)
+from ._wire import compact
+
+_MESSAGES: Final = frozenset((UserMessage, AssistantMessage, ToolResult))
+_CHECKED_WHEN_MADE: Final = frozenset((TurnStart, StepStart, StepEnd))
+"""Payloads whose constructor takes nothing that would not be read back."""
+
+
+def event_of(item: object, seq: int, time: int) -> Event:
+    """The event that a payload, or a draft of one, becomes.
+
+    Raises:
+        UsageError: it is no payload of a known type, or a draft says of it what only messages can have.
+    """
+    if type(item) is Draft:
+        data, op, sources = item.data, item.surface_op, item.source_event_seqs
+    else:
+        data, op, sources = item, "append", UNSET
+    kind = type(data)
+    if kind in _MESSAGES:
+        return Event(
+            type=data.wire_type,
+            seq=seq,
+            time=time,
+            data=data,
+            surface_op=op,
+            source_event_seqs=sources if sources is UNSET else compact(sources),
+        )
+    wire_type = getattr(data, "wire_type", "")
+    if CORE_PAYLOADS.get(wire_type) is not kind:
+        _check_kind(data)
+    if op != "append" or sources is not UNSET:
+        raise UsageError(f"{wire_type} refused: only messages have a surface operation or sources")
+    ignorable = data.ignorable
+    return Event(type=wire_type, seq=seq, time=time, data=data, ignorable=True if ignorable else UNSET)
+
+
+def _check_kind(data: object) -> None:
+    if is_registered(type(data)):
+        return
+    if type(data) is not ForeignEvent:
+        kind = (
+            f"{data.wire_type} ({type(data).__name__})" if isinstance(data, Payload) else type(data).__name__
+        )
+        raise UsageError(f"{kind} refused: it is no payload of a known type; see register_event")
+    if data.wire_type in CORE_PAYLOADS or data.wire_type in SURFACE_TYPES:
+        raise UsageError(f"{data.wire_type} refused: this type has a payload class of its own")
+    if data.wire_type not in KNOWN_TYPES and not data.ignorable:
+        raise UsageError(f"{data.wire_type} refused: a type that is not registered must be ignorable")
+
+
+def admit(event: Event) -> tuple[Event, bytes]:
+    """The event as a log may keep it, and its line.
+
+    Usually the very event that was given; one with a mutable part in it (a list where a tuple belongs) is replaced
+    by what its line says.
+
+    Raises:
+        ValueNotJsonError: a part of it would not survive as JSON; the message names the event's type.
+        UsageError: a field has a value of the wrong type.
+    """
+    line = encode_event(event)
+    data = event.data
+    kind = type(data)
+    if kind in _CHECKED_WHEN_MADE:
+        return event, line
+    if kind is AssistantChunk:
+        if _is_plain_delta(data):
+            return event, line
+    elif kind is UserMessage and _is_plain_text(data):
+        return event, line
+    return _read_back(event, line), line
+
+
+def _is_plain_delta(data: AssistantChunk) -> bool:
+    if type(data.turn) is not int or type(data.step) is not int:
+        return False
+    chunk = data.chunk
+    if type(chunk) is TextDelta or type(chunk) is ReasoningDelta:
+        return type(chunk.index) is int and type(chunk.text) is str
+    return (
+        type(chunk) is ToolCallDelta
+        and type(chunk.index) is int
+        and type(chunk.id) is str
+        and type(chunk.arguments_delta) is str
+        and (chunk.name is UNSET or type(chunk.name) is str)
+    )
+
+
+def _is_plain_text(data: UserMessage) -> bool:
+    return data.source is USER and all(type(block) is TextBlock for block in data.content)
+
+
+def _read_back(event: Event, line: bytes) -> Event:
+    try:
+        back = decode_event(line, seq=event.seq)
+    except TrioAgentsError as exc:
+        raise _refusal(event, str(exc)) from exc
+    if type(back) is not Event or type(back.data) is not type(event.data):
+        raise _refusal(event, "a field has a value of the wrong type")
+    if b"-0.0" in line:  # perhaps only within a text
+        _refuse_if_not_json(event)
+    # Equal means equal at every depth, containers of the same types included: then the original, whose parts are
+    # shared with others, is as good as the copy.
+    return event if back == event else back
+
+
+def _refuse_if_not_json(event: Event) -> None:
+    try:
+        check_json(to_plain(event))
+    except ValueNotJsonError as exc:
+        raise ValueNotJsonError(f"{event.type} {exc.path}", exc.problem) from exc
+
+
+def _refusal(event: Event, problem: str) -> UsageError:
+    """The most telling error for an event that cannot be read back."""
+    try:
+        _refuse_if_not_json(event)
+    except ValueNotJsonError as exc:
+        return exc
+    return UsageError(f"{event.type} refused: {problem}")

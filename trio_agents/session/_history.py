@@ -1,0 +1,234 @@
+"""Where a session keeps its events, and the immutable view of them that everybody else gets.
+
+The events of a log stand in one list that only grows at its end. Stream deltas of steps that are over are held as
+packed runs there (their bytes, not their objects) and made into events again when somebody reads them, so memory
+grows with the messages of a session and not with its chunks. A view is a length over that list: taking one costs
+nothing, whatever the length of the log, and what it shows never changes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, final, overload
+
+from ..errors import InternalError
+from ._events import Event, TurnEnd, TurnStart
+from ._packing import SHORTEST_RUN, ChunkRun, pack
+
+_BLOCK: Final = 256
+"""How many events a reader takes at a time."""
+
+
+@final
+class History:
+    """The events of one log, in order. Only the session's own code has it."""
+
+    __slots__ = ("_expanded", "_length", "_records", "_starts", "_view")
+
+    def __init__(self, records: Iterable[Event | ChunkRun] = ()) -> None:
+        self._records: list[Event | ChunkRun] = list(records)
+        # The number of each record's first event, kept only once there are runs: before, it is its index.
+        self._starts: array[int] | None = None
+        self._length = len(self._records)
+        if any(type(record) is ChunkRun for record in self._records):
+            self._number()
+        self._view: Events | None = None
+        self._expanded: tuple[int, list[Event]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def records(self) -> Sequence[Event | ChunkRun]:
+        """The events, with packed runs left packed. Not to be changed."""
+        return self._records
+
+    def _number(self) -> None:
+        starts = array("q")
+        length = 0
+        for record in self._records:
+            starts.append(length)
+            length += record.count if type(record) is ChunkRun else 1
+        self._starts = starts
+        self._length = length
+
+    def append(self, event: Event) -> None:
+        """Take the next event; its number is the length so far."""
+        self._records.append(event)
+        if self._starts is not None:
+            self._starts.append(self._length)
+        self._length += 1
+        self._view = None
+
+    def view(self) -> Events:
+        """The events so far: the same object until the next append."""
+        view = self._view
+        if view is None:
+            view = self._view = Events(self, self._length)
+        return view
+
+    def compact(self) -> None:
+        """Pack the deltas at the end of the log, back to the first event that is no chunk but one.
+
+        To be called when a step is over: between its messages and results lie chunks, so it looks at the stretch
+        since the last run that it made. What views show stays the same.
+        """
+        tail = self._loose_tail()
+        if len(self._records) - tail < SHORTEST_RUN:
+            return
+        packed = pack(self._records[tail:])  # type: ignore[arg-type]  # no run lies behind the tail's start
+        if len(packed) == len(self._records) - tail:
+            return
+        start = self._records[tail]
+        first = start.seq0 if type(start) is ChunkRun else start.seq  # type: ignore[union-attr]
+        if self._starts is None:
+            self._starts = array("q", range(tail))
+        del self._records[tail:], self._starts[tail:]
+        for record in packed:
+            self._records.append(record)
+            self._starts.append(first)
+            first += record.count if type(record) is ChunkRun else 1
+
+    def _loose_tail(self) -> int:
+        """The index of the first record of the last step."""
+        records = self._records
+        index = len(records)
+        while index > 0:
+            record = records[index - 1]
+            if type(record) is ChunkRun or record.type == "step/start":  # type: ignore[union-attr]
+                break
+            index -= 1
+        return index
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def event(self, seq: int) -> Event:
+        """The event with this number, which must exist."""
+        if self._starts is None:
+            record = self._records[seq]
+        else:
+            index = bisect_right(self._starts, seq) - 1
+            record = self._records[index]
+        if type(record) is ChunkRun:
+            return self._expand(record)[seq - record.seq0]
+        assert isinstance(record, Event)
+        return record
+
+    def block(self, seq: int, stop: int) -> Sequence[Event]:
+        """Some events from `seq` on, at least one and none from `stop` on, for a reader in order."""
+        starts = self._starts
+        if starts is None:
+            return self._records[seq : min(stop, seq + _BLOCK)]  # type: ignore[return-value]
+        index = bisect_right(starts, seq) - 1
+        record = self._records[index]
+        if type(record) is ChunkRun:
+            offset = seq - record.seq0
+            return self._expand(record)[offset : offset + stop - seq]
+        events = []
+        for record in self._records[index : index + min(stop - seq, _BLOCK)]:
+            if type(record) is ChunkRun:
+                break
+            events.append(record)
+        return events  # type: ignore[return-value]
+
+    def _expand(self, run: ChunkRun) -> list[Event]:
+        seq0, events = self._expanded
+        if seq0 != run.seq0:
+            events = run.expand()
+            if len(events) != run.count:
+                raise InternalError(f"a run of {run.count} chunks holds {len(events)}")
+            self._expanded = (run.seq0, events)
+        return events
+
+    def open_turn(self, stop: int) -> int | None:
+        """The turn that is open before event `stop`: the last turn bracket before it is its start."""
+        index = stop if self._starts is None else bisect_right(self._starts, stop - 1)
+        for position in range(index - 1, -1, -1):
+            record = self._records[position]
+            if type(record) is not ChunkRun:
+                data = record.data  # type: ignore[union-attr]
+                if type(data) is TurnEnd:
+                    return None
+                if type(data) is TurnStart:
+                    return data.turn
+        return None
+
+    def prefix(self, stop: int) -> list[Event | ChunkRun]:
+        """The records up to an event, packed runs left packed where they are whole."""
+        if self._starts is None:
+            return self._records[:stop]
+        index = bisect_right(self._starts, stop - 1)
+        records = self._records[:index]
+        if records and type(records[-1]) is ChunkRun:
+            run = records.pop()
+            assert isinstance(run, ChunkRun)
+            records += [run] if run.seq0 + run.count <= stop else run.expand()[: stop - run.seq0]
+        return records
+
+
+@final
+class Events(Sequence[Event]):
+    """The events of a log up to some point. Immutable; later appends make a new view and leave this one alone.
+
+    Indexing and `len` take constant time. A slice is a tuple.
+    """
+
+    __slots__ = ("_history", "_length")
+
+    def __init__(self, history: History, length: int) -> None:
+        self._history = history
+        self._length = length
+
+    @classmethod
+    def of(cls, records: Iterable[Event | ChunkRun]) -> Events:
+        """A view of a log that is complete: its events in order, the chunk runs among them packed."""
+        return History(records).view()
+
+    @property
+    def records(self) -> Sequence[Event | ChunkRun]:
+        """The same with packed runs left packed, for code that only passes them on."""
+        return self._history.prefix(self._length)
+
+    def prefix(self, length: int) -> Events:
+        """The first events of them, as a log of its own."""
+        return Events.of(self._history.prefix(length))
+
+    def open_turn(self, stop: int | None = None) -> int | None:
+        """The number of the turn that is open before event `stop` (by default, at the end), or None."""
+        return self._history.open_turn(self._length if stop is None else stop)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Event, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Event | tuple[Event, ...]:
+        length = self._length
+        if isinstance(index, slice):
+            start, stop, step = index.indices(length)
+            if step == 1:
+                return tuple(self._between(start, stop))
+            return tuple(self._history.event(seq) for seq in range(start, stop, step))
+        if index < 0:
+            index += length
+        if not 0 <= index < length:
+            raise IndexError(f"event {index} of {length}")
+        return self._history.event(index)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._between(0, self._length)
+
+    def _between(self, start: int, stop: int) -> Iterator[Event]:
+        while start < stop:
+            block = self._history.block(start, stop)
+            yield from block
+            start += len(block)
+
+    def __repr__(self) -> str:
+        return f"<Events: {self._length}>"

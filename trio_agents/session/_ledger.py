@@ -1,0 +1,273 @@
+"""The state that a session and its pens share, and the one way to change it.
+
+`Ledger.append` is the section that everything else relies on: check, write, change memory, tell. It has no
+checkpoint; whoever calls it is protected from KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeAlias, final
+
+import trio
+from msgspec import UNSET
+
+from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, UsageError
+from ..values._messages import UserMessage
+from ._admission import admit, event_of
+from ._events import (
+    AssistantChunk,
+    Draft,
+    Event,
+    Header,
+    InboxSpliced,
+    Replace,
+    RequestContext,
+    RequestHeader,
+    StepEnd,
+)
+from ._grammar import START, State, after, violation
+from ._header import SessionHeader
+from ._history import Events, History
+from ._pending import Pending
+from ._surface import Surface
+
+logger: Final = logging.getLogger("trio_agents")
+
+Observer: TypeAlias = Callable[[Event], object]
+Projection: TypeAlias = Callable[[InboxSpliced, tuple[UserMessage, ...]], object]
+"""Takes a splice that the inbox lists have just followed, and the messages that it removed."""
+ForkPlan: TypeAlias = Callable[[], tuple[SessionHeader, Events]]
+ForkInto: TypeAlias = Callable[[str, ForkPlan], Awaitable[object]]
+"""Takes the id of a child session, refuses it if it is taken, then calls the plan and stores what it gives."""
+
+
+class Writer(Protocol):
+    """What a session needs of the storage. `storage.LogWriter` is one."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a barrier would have anything to do."""
+        ...
+
+    def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
+        """Take a batch, all of it or nothing, without a checkpoint."""
+        ...
+
+    async def barrier(self) -> None:
+        """Return when everything written is as durable as the store promises."""
+        ...
+
+
+class Entry:
+    """One registration of an observer; told apart by identity, so an undo removes its own."""
+
+    __slots__ = ("fn",)
+
+    def __init__(self, fn: Observer) -> None:
+        self.fn = fn
+
+
+@final
+class Ledger:
+    """The state that a session and its pens share."""
+
+    __slots__ = (
+        "closed",
+        "context",
+        "deferred",
+        "dispatching",
+        "fork_into",
+        "header",
+        "history",
+        "lot",
+        "now",
+        "observers",
+        "pending",
+        "project",
+        "request",
+        "state",
+        "surface",
+        "thread",
+        "writer",
+    )
+
+    def __init__(self, header: SessionHeader, writer: Writer | None, now: Callable[[], int]) -> None:
+        self.header = header
+        self.writer = writer
+        self.now = now
+        self.fork_into: ForkInto | None = None
+        self.history = History()
+        self.surface = Surface(self.history.event)
+        self.state: State = START
+        self.pending = Pending()
+        self.request: Header | None = None
+        self.context: RequestContext | None = None
+        self.observers: tuple[Entry, ...] = ()
+        self.project: Projection | None = None
+        self.dispatching = False
+        self.deferred: list[Callable[[], object]] | None = None
+        self.closed = False
+        self.lot: trio.lowlevel.ParkingLot | None = None
+        self.thread = threading.get_ident()
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(self, items: Sequence[object]) -> tuple[Event, ...]:
+        """Append all items or none; see `Pen.append`. To be called from a section protected from interrupts."""
+        writer = self._may_append(items)
+        events, lines, state = self._admit(items)
+        try:
+            writer.write(events, lines)
+        except SessionLogError as exc:
+            exc.add_note(f"while appending {names(items)} to session {self.header.id!r}")
+            raise
+        self._commit(events, state)
+        self._dispatch(events)
+        return events
+
+    def _may_append(self, items: Sequence[object]) -> Writer:
+        if self.closed:
+            raise SessionClosedError(
+                f"session {self.header.id!r} is closed; {names(items)} cannot be appended any more",
+                session_id=self.header.id,
+            )
+        if threading.get_ident() != self.thread:
+            raise UsageError(
+                f"session {self.header.id!r} belongs to another thread; use trio.from_thread.run_sync"
+            )
+        if self.dispatching:
+            raise ReentrantAppendError(
+                f"{names(items)} refused: session {self.header.id!r} is telling its observers about an append; "
+                "schedule the work with Scope.start_soon, or follow the session"
+            )
+        if self.writer is None:
+            raise UsageError(
+                f"session {self.header.id!r} has no writer yet; {names(items)} cannot be appended"
+            )
+        return self.writer
+
+    def _admit(self, items: Sequence[object]) -> tuple[tuple[Event, ...], tuple[bytes, ...], State]:
+        """Check and encode all items as the log's next events. Changes nothing."""
+        seq, time, state = len(self.history), self.now(), self.state
+        if len(items) == 1:
+            event = event_of(items[0], seq, time)
+            problem = violation(state, event)
+            if problem is not None:
+                raise UsageError(f"{event.type} refused: {problem}")
+            if event.surface_op is not UNSET:
+                self.surface.check(event)
+            elif type(event.data) is InboxSpliced:
+                self.pending.check(event.data)
+            event, line = admit(event)
+            return (event,), (line,), after(state, event)
+        events, lines = [], []
+        for event in self._checked(items, seq, time):
+            event, line = admit(event)
+            events.append(event)
+            lines.append(line)
+            state = after(state, event)
+        return tuple(events), tuple(lines), state
+
+    def _checked(self, items: Sequence[object], seq: int, time: int) -> list[Event]:
+        """Several drafts as events, each checked in the state that those before it lead to."""
+        events = [event_of(item, number, time) for number, item in enumerate(items, seq)]
+        state = self.state
+        for event in events:
+            problem = violation(state, event)
+            if problem is not None:
+                raise UsageError(f"{event.type} refused: {problem}")
+            state = after(state, event)
+        splices = [event.data for event in events if type(event.data) is InboxSpliced]
+        if splices:
+            self.pending.check_all(splices)
+        self._check_surface([event for event in events if event.surface_op is not UNSET], seq)
+        return events
+
+    def _check_surface(self, events: list[Event], seq: int) -> None:
+        surface = self.surface
+        if len(events) > 1 and any(type(event.surface_op) is Replace for event in events):
+            fresh = {event.seq: event for event in events}
+            surface = surface.copy(lambda n: fresh[n] if n >= seq else self.history.event(n))
+            for event in events:
+                surface.check(event)
+                surface.apply(event)
+        else:
+            for event in events:
+                surface.check(event)
+
+    def _commit(self, events: tuple[Event, ...], state: State) -> None:
+        """The memory side of a write that has happened. Cannot fail."""
+        history = self.history
+        self.state = state
+        for event in events:
+            history.append(event)
+            data = event.data
+            if event.surface_op is not UNSET:
+                self.surface.apply(event)
+            elif type(data) is StepEnd:
+                history.compact()
+            elif type(data) is RequestHeader:
+                self.request = data.header
+            elif type(data) is RequestContext:
+                self.context = data
+        if self.lot is not None:
+            self.lot.unpark_all()
+            self.lot = None
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def _dispatch(self, events: tuple[Event, ...]) -> None:
+        """For each event: its observers, then the inbox lists, then who projects them."""
+        self.dispatching = True
+        try:
+            for event in events:
+                for entry in self.observers:
+                    self._tell(entry.fn, event)
+                if type(event.data) is not AssistantChunk:
+                    removed = self.pending.take(event)
+                    if self.project is not None and type(event.data) is InboxSpliced:
+                        self.project(event.data, removed)
+        finally:
+            self.dispatching = False
+            if self.deferred is not None:
+                self._run_deferred()
+
+    def _tell(self, fn: Observer, event: Event) -> None:
+        try:
+            fn(event)
+        except Exception:
+            logger.exception(
+                "session %s: %s failed on event %d (%s)",
+                self.header.id,
+                getattr(fn, "__qualname__", repr(fn)),
+                event.seq,
+                event.type,
+            )
+
+    def _run_deferred(self) -> None:
+        deferred, self.deferred = self.deferred or [], None
+        for fn in deferred:
+            try:
+                fn()
+            except Exception:
+                logger.exception(
+                    "session %s: %s failed after an append",
+                    self.header.id,
+                    getattr(fn, "__qualname__", repr(fn)),
+                )
+
+    def close(self) -> None:
+        """End appends and followers."""
+        self.closed = True
+        if self.lot is not None:
+            self.lot.unpark_all()
+            self.lot = None
+
+
+def names(items: Sequence[object]) -> str:
+    """The wire types of payloads and drafts, for people."""
+    datas = [item.data if type(item) is Draft else item for item in items]
+    return ", ".join(str(getattr(data, "wire_type", type(data).__name__)) for data in datas) or "nothing"

@@ -1,0 +1,113 @@
+"""From stored events to the views of a live session, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec import UNSET
+
+from ..errors import UsageError
+from ..values._messages import UserMessage
+from ._admission import admit
+from ._codec import payload_class
+from ._events import (
+    AssistantChunk,
+    Event,
+    ForeignEvent,
+    InboxSpliced,
+    RequestContext,
+    RequestHeader,
+    TurnEnd,
+    TurnStart,
+)
+from ._grammar import RULES, START, after, violation
+from ._history import History
+from ._ledger import Ledger
+from ._packing import ChunkRun
+from ._pending import SPLICED, take_stored
+from ._surface import Surface
+
+_WAITING: Final = frozenset((InboxSpliced, UserMessage, TurnStart, TurnEnd))
+"""The payloads that say something of the inbox."""
+
+
+def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
+    """Give a new ledger its history and every view of it.
+
+    Bracket rules are not enforced: a log of another program that breaks them can be read.
+
+    Raises:
+        UsageError: numbers are not dense, or the surface breaks its rules.
+        SessionCorruptError: an inbox splice does not fit.
+    """
+    ledger.history = history = History(records)
+    ledger.surface = surface = Surface(history.event)
+    header = ledger.header
+    seed_length = 0 if header.seed_length is UNSET else header.seed_length
+    state, expected = START, 0
+    for record in history.records:
+        if type(record) is ChunkRun:
+            _check_number(record.seq0, expected)
+            expected += record.count
+            continue
+        assert isinstance(record, Event)
+        if record.seq != expected:
+            _check_number(record.seq, expected)
+        expected += 1
+        data = record.data
+        kind = type(data)
+        if kind is AssistantChunk:
+            continue
+        rule = RULES.get(kind)
+        if rule is not None:
+            state = rule[1](state, record)
+        if record.surface_op is not UNSET:
+            surface.check(record)
+            surface.apply(record)
+        if kind in _WAITING or record.type == SPLICED:
+            take_stored(ledger.pending, record, seed_length)
+        elif kind is RequestHeader:
+            ledger.request = data.header
+        elif kind is RequestContext:
+            ledger.context = data
+    ledger.state = state
+
+
+def _check_number(found: int, expected: int) -> None:
+    if found != expected:
+        raise UsageError(f"events are numbered without gaps: {expected} expected, found {found}")
+
+
+def check_prefix(records: Iterable[Event | ChunkRun]) -> Iterator[Event | ChunkRun]:
+    """Pass on the events of a prefix that somebody made, each checked as an append would check it.
+
+    Raises:
+        UsageError, ValueNotJsonError: an event could not have been appended; the message names its type.
+    """
+    state = START
+    for record in records:
+        events = record.expand() if type(record) is ChunkRun else [record]
+        for event in events:
+            if not isinstance(event, Event):
+                raise UsageError(f"a prefix is made of Events, not {type(event).__name__}")
+            _check_envelope(event)
+            problem = violation(state, event)
+            if problem is not None:
+                raise UsageError(f"{event.type} refused as event {event.seq} of a prefix: {problem}")
+            state = after(state, event)
+        if type(record) is ChunkRun:
+            yield record
+        else:
+            yield admit(events[0])[0]
+
+
+def _check_envelope(event: Event) -> None:
+    data = event.data
+    wire_type = getattr(data, "wire_type", None)
+    if wire_type != event.type or not (type(data) is ForeignEvent or payload_class(event.type) is type(data)):
+        raise UsageError(f"{event.type} refused: its payload is a {type(data).__name__}")
+    if type(event.seq) is not int or type(event.time) is not int:
+        raise UsageError(
+            f"{event.type} refused: number and time are ints, not {event.seq!r} and {event.time!r}"
+        )
