@@ -11,6 +11,7 @@ from ._definition import (
     schema_tool as schema_tool,
     tool as tool,
 )
+from ._process_group import kill_running_commands as kill_running_commands
 from ._registry import Entry as Entry, Layer as Layer
 from ._results import (
     DEFAULT_OUTPUT_LIMIT as DEFAULT_OUTPUT_LIMIT,
@@ -19,10 +20,12 @@ from ._results import (
     encode_result as encode_result,
     error_result as error_result,
 )
+from .commands import command_tool as command_tool
 from .files import file_tools as file_tools
 
 for _public in (
     ToolContext, Tool, ToolDecorator, schema_tool, tool, Entry, Layer, Image, ToolReturn, encode_result, error_result,
+    kill_running_commands,
 ):  # fmt: skip
     _public.__module__ = __name__
 del _public
