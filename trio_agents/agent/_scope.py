@@ -1,0 +1,458 @@
+"""The public scope: ownership, plus what is registered in it for the agents below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, final
+
+import trio
+
+from ..errors import ScopeClosedError, UsageError
+from ..prompt import Section, Variable
+from ..scope._lifetime import GRACE, Homes
+from ..scope._scope import Contribution, OwnerScope, ScopeLife, Undo
+from ..tools import Tool
+from ._options import AgentOptions
+from ._registry import AgentBlock, AgentRegistry, RegistryCore
+
+if TYPE_CHECKING:
+    from ._interface import Agent, Setup
+
+
+class OptionFields(TypedDict, total=False):
+    """The fields of `AgentOptions`, as keyword arguments."""
+
+    model: str | None
+    system: str | None
+    tools: Iterable[Tool]
+    max_tokens: int | None
+    effort: str | None
+    temperature: float | None
+    stop: Iterable[str]
+    cwd: str | None
+    max_requests: int
+    max_parallel_tools: int
+    max_stop_continuations: int
+    grace: float
+    first_byte_timeout: float | None
+    silence_timeout: float | None
+
+
+class Layer:
+    """What one scope adds for the agents below it: tools, restrictions, prompt sections, variables."""
+
+    __slots__ = ("restrictions", "sections", "tools", "variables")
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Offer] = {}
+        self.restrictions: dict[Restriction, None] = {}
+        self.sections: dict[str, Section] = {}
+        self.variables: dict[str, Variable] = {}
+
+
+class RunningCall(Protocol):
+    """A tool body at work, as its tool's registration sees it."""
+
+    def unload(self) -> None:
+        """Cancel the body: the owner of its tool is closing."""
+        ...
+
+    async def over(self) -> None:
+        """Wait until the body has ended."""
+        ...
+
+
+@final
+class Offer:
+    """One registration of a tool: the tool, and the bodies that run on its account."""
+
+    __slots__ = ("is_unloaded", "running", "tool")
+
+    def __init__(self, tool: Tool) -> None:
+        self.tool = tool
+        self.is_unloaded = False  # set when its owner closes; a mere undo leaves snapshots of it usable
+        self.running: set[RunningCall] | None = None
+
+    def enter(self, call: RunningCall) -> None:
+        """A body is about to run."""
+        if self.running is None:
+            self.running = set()
+        self.running.add(call)
+
+    def leave(self, call: RunningCall) -> None:
+        """The body has ended."""
+        if self.running is not None:
+            self.running.discard(call)
+
+    async def unload(self) -> None:
+        """Cancel the running bodies and wait for them."""
+        for call in list(self.running or ()):
+            call.unload()
+        while self.running:
+            await next(iter(self.running)).over()
+
+
+@final
+class Restriction:
+    """One filter over the tools that a scope inherits."""
+
+    __slots__ = ("allow", "deny")
+
+    def __init__(self, allow: frozenset[str] | None, deny: frozenset[str]) -> None:
+        self.allow = allow
+        self.deny = deny
+
+    def admits(self, name: str) -> bool:
+        """Whether a tool of this name passes."""
+        return name not in self.deny and (self.allow is None or name in self.allow)
+
+
+@final
+class Scope(OwnerScope):
+    """Owns agents, child scopes, tasks, contexts and registrations, and ends all of them with itself.
+
+    Closing ends the members first (agents, child scopes, creations under way: all asked at once, then settled,
+    newest first), then gives back what was registered, in reverse. Closing twice is closing once; everybody waits
+    for the same end.
+
+    Registrations are seen by the agents of this scope and of the scopes below it; a nearer one hides an outer one
+    of the same name, whichever came first.
+    """
+
+    __slots__ = ("_agent", "_core", "_layer")
+
+    def __init__(
+        self, name: str, *, parent: Scope | None, homes: Homes, core: RegistryCore, agent: Agent | None = None
+    ) -> None:
+        super().__init__(name, parent=parent, homes=homes)
+        self._core = core
+        self._agent = agent
+        self._layer: Layer | None = None
+
+    # --- agents -------------------------------------------------------------------------------
+
+    @property
+    def agents(self) -> AgentRegistry:
+        """The registry, seen from here: what is created through it is owned by this scope."""
+        return AgentRegistry(self._core, self)
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent whose scope this is, or None."""
+        return self._agent
+
+    @property
+    def owner_agent(self) -> Agent | None:
+        """The nearest agent above this scope, or None."""
+        scope = self.parent
+        while scope is not None:
+            assert isinstance(scope, Scope)
+            if scope._agent is not None:
+                return scope._agent
+            scope = scope.parent
+        return None
+
+    def open_agent(
+        self,
+        session_id: str | None = None,
+        *,
+        mode: Literal["create", "resume", "either"] = "create",
+        setup: Setup | None = None,
+        options: AgentOptions | None = None,
+        **fields: Unpack[OptionFields],
+    ) -> AgentBlock:
+        """An agent for the length of a block: `async with scope.open_agent(model=..., tools=[...]) as agent`.
+
+        The fields of `AgentOptions` may be given one by one. See `AgentRegistry.open`.
+        """
+        if fields and options is not None:
+            raise UsageError(f"give either options= or {', '.join(sorted(fields))}, not both")
+        if fields:
+            options = AgentOptions(**fields)  # type: ignore[arg-type]
+        return self.agents.open(session_id, mode=mode, setup=setup, options=options)
+
+    # --- child scopes and the end -------------------------------------------------------------
+
+    def open_child(self, name: str) -> AbstractAsyncContextManager[Scope]:
+        """A scope below this one, for the length of a block; it also ends with this one."""
+        return _ScopeBlock(self, name)
+
+    def close_soon(self) -> None:
+        """Ask for the end and do not wait. No checkpoint; for listeners."""
+        self.life.ask_soon()
+
+    async def aclose(self) -> None:
+        """End this scope and wait for the end. A checkpoint if there is something to wait for.
+
+        Raises:
+            TeardownError: everything is released, but something failed on the way.
+        """
+        self.life.ask()
+        await self.life.settle()
+
+    # --- registrations ------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> ScopedTools:
+        """The tools, seen from here."""
+        return ScopedTools(self)
+
+    @property
+    def prompt(self) -> ScopedPrompt:
+        """The sections and variables of the system prompt, seen from here."""
+        return ScopedPrompt(self)
+
+    def restrict(self, *, allow: Iterable[str] | None = None, deny: Iterable[str] = ()) -> Undo:
+        """Hide inherited tools from the agents of this scope and below. Returns an undo.
+
+        Several restrictions add up; what is registered in this very scope is exempt from its own.
+
+        Args:
+            allow: the only names that may be seen, or None for all.
+            deny: names that may not be seen.
+
+        Raises:
+            UsageError: nothing is named, or a name that no tool has here.
+            ScopeClosedError: the scope is closed.
+        """
+        names = frozenset(deny) | (frozenset() if allow is None else frozenset(allow))
+        if not names:
+            raise UsageError("a restriction names at least one tool, in allow= or deny=")
+        known = self.inherited_tools()
+        unknown = sorted(names - known.keys())
+        if unknown:
+            raise UsageError(
+                f"no tool named {unknown} is inherited by scope {self.name!r}; there are {sorted(known)}"
+            )
+        restriction = Restriction(None if allow is None else frozenset(allow), frozenset(deny))
+        return self._register(
+            "a restriction", lambda layer: layer.restrictions.setdefault(restriction),
+            lambda layer: layer.restrictions.pop(restriction, None),
+        )  # fmt: skip
+
+    def layer(self) -> Layer:
+        """What this scope adds, made when it is first needed."""
+        if self._layer is None:
+            self._layer = Layer()
+        return self._layer
+
+    def _register(self, what: str, add: Callable[[Layer], object], remove: Callable[[Layer], object]) -> Undo:
+        self.check_open(what)
+        layer = self.layer()
+        add(layer)
+        live = True
+
+        def take_back() -> None:
+            nonlocal live
+            if live:
+                live = False
+                remove(layer)
+
+        forget = self.contribute(Contribution(what, act=take_back))
+
+        def undo() -> None:
+            take_back()
+            forget()
+
+        return undo
+
+    # --- what agents see ----------------------------------------------------------------------
+
+    def inherited_tools(self) -> dict[str, Offer]:
+        """The tools of the scopes above, as restricted there."""
+        return {} if self.parent is None else _above(self).visible_tools()
+
+    def visible_tools(self) -> dict[str, Offer]:
+        """The tools in force here: inherited and not hidden, then this scope's own, which win."""
+        found = self.inherited_tools()
+        layer = self._layer
+        if layer is not None:
+            for restriction in layer.restrictions:
+                found = {name: offer for name, offer in found.items() if restriction.admits(name)}
+            if layer.tools:
+                found = {**found, **layer.tools}
+        return found
+
+    def visible_sections(self) -> dict[str, Section]:
+        """The prompt sections in force here."""
+        found = {} if self.parent is None else _above(self).visible_sections()
+        if self._layer is not None and self._layer.sections:
+            found = {**found, **self._layer.sections}
+        return found
+
+    def visible_variables(self) -> dict[str, Variable]:
+        """The prompt variables in force here."""
+        found = {} if self.parent is None else _above(self).visible_variables()
+        if self._layer is not None and self._layer.variables:
+            found = {**found, **self._layer.variables}
+        return found
+
+
+def _above(scope: Scope) -> Scope:
+    assert isinstance(scope.parent, Scope)
+    return scope.parent
+
+
+@final
+class ScopedTools:
+    """The tools, seen from one scope."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def register(self, tool: Tool) -> Undo:
+        """Offer a tool to the agents of this scope and below. Returns an undo. No checkpoint.
+
+        Raises:
+            UsageError: not a tool, or the scope itself already has one of this name.
+            ScopeClosedError: the scope is closed.
+        """
+        if not isinstance(tool, Tool):
+            raise UsageError(f"tools are made with @tool; {tool!r} is none")
+        scope = self._scope
+        scope.check_open(f"tool {tool.name!r}")
+        layer = scope.layer()
+        if tool.name in layer.tools:
+            raise UsageError(f"scope {scope.name!r} already has a tool named {tool.name!r}")
+        offer = layer.tools[tool.name] = Offer(tool)
+
+        def take_back() -> None:
+            if layer.tools.get(tool.name) is offer:
+                del layer.tools[tool.name]
+
+        def close() -> object:
+            take_back()
+            offer.is_unloaded = True
+            return offer.unload() if offer.running else None
+
+        forget = scope.contribute(
+            Contribution(f"tool {tool.name!r}", act=close, waits=lambda: bool(offer.running))
+        )
+
+        def undo() -> None:
+            take_back()
+            forget()
+
+        return undo
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name that is in force here, or None."""
+        offer = self._scope.visible_tools().get(name)
+        return None if offer is None else offer.tool
+
+    def list(self) -> list[Tool]:
+        """The tools in force here: a snapshot."""
+        return [offer.tool for offer in self._scope.visible_tools().values()]
+
+
+@final
+class ScopedPrompt:
+    """The system prompt's sections and variables, seen from one scope."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def section(self, section: Section) -> Undo:
+        """Add a section to the prompt of the agents of this scope and below. Returns an undo.
+
+        Raises:
+            UsageError: the scope itself already has a section of this name.
+            ScopeClosedError: the scope is closed.
+        """
+        layer = self._scope._layer
+        if layer is not None and section.name in layer.sections:
+            raise UsageError(
+                f"scope {self._scope.name!r} already has a prompt section named {section.name!r}"
+            )
+        return self._scope._register(
+            f"prompt section {section.name!r}",
+            lambda layer: layer.sections.__setitem__(section.name, section),
+            lambda layer: layer.sections.pop(section.name, None),
+        )
+
+    def variable(self, variable: Variable) -> Undo:
+        """Set a variable that sections may use. Returns an undo.
+
+        Raises:
+            UsageError: the scope itself already has a variable of this name.
+            ScopeClosedError: the scope is closed.
+        """
+        layer = self._scope._layer
+        if layer is not None and variable.name in layer.variables:
+            raise UsageError(
+                f"scope {self._scope.name!r} already has a prompt variable named {variable.name!r}"
+            )
+        return self._scope._register(
+            f"prompt variable {variable.name!r}",
+            lambda layer: layer.variables.__setitem__(variable.name, variable),
+            lambda layer: layer.variables.pop(variable.name, None),
+        )
+
+
+@final
+class _ScopeBlock:
+    """The block of `open_child`."""
+
+    def __init__(self, parent: Scope, name: str) -> None:
+        self._parent = parent
+        self._name = name
+        self._scope: Scope | None = None
+
+    async def __aenter__(self) -> Scope:
+        parent = self._parent
+        if parent.closing:
+            raise ScopeClosedError(f"scope {parent.name!r} is closing; it takes no child scope")
+        if self._scope is not None:
+            raise UsageError("this block was already entered; call open_child() again")
+        await trio.lowlevel.checkpoint()
+        if parent.closing:
+            raise ScopeClosedError(f"scope {parent.name!r} is closing; it takes no child scope")
+        self._scope = new_scope(self._name, parent)
+        return self._scope
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._scope is not None
+        await leave(self._scope.life, exc)
+
+
+def new_scope(name: str, parent: Scope) -> Scope:
+    """A scope of its own life below `parent`, which owns it."""
+    scope = Scope(name, parent=parent, homes=parent.homes, core=parent._core)
+    scope.life = ScopeLife(scope)
+    parent.adopt(scope.life)
+    return scope
+
+
+async def leave(life: Any, exc: BaseException | None, grace: float = GRACE) -> None:
+    """Leave a block that owns a lifetime: ask for its end and wait for it, shielded and bounded.
+
+    The body's exception wins: a failure of the end becomes a note on it. Ends in a checkpoint, so that a timeout
+    around the block is raised.
+    """
+    life.ask()
+    try:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + bound(grace)) as shield:
+            await life.settle()
+    except Exception as failure:
+        if exc is None:
+            raise
+        exc.add_note(f"while it was raised, the teardown failed: {failure}")
+    else:
+        if shield.cancelled_caught and exc is None:
+            raise TimeoutError("the teardown did not end within its grace; it goes on in the background")
+    if exc is None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+
+def bound(grace: float) -> float:
+    """How long a block's exit waits for an end whose own parts take `grace` seconds at the most."""
+    return math.inf if math.isinf(grace) else 2 * grace + 5.0

@@ -1,0 +1,251 @@
+"""AgentLoop: the factory of the concrete agent, and the third owner of everything that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import trio
+from msgspec import UNSET
+
+from ..agent import AgentOptions, Scope, Setup
+from ..agent._registry import RegistryCore
+from ..errors import AgentExistsError, CreationAbortedError, SessionBusyError, UsageError
+from ..models import ModelRegistry
+from ..scope._lifetime import Homes, Lifetime
+from ..session import Event, SessionHeader, open_log, prefix_marker
+from ..storage import OpenedLog, SessionStore, fork_into
+from ..values import mint_id, now_ms
+from ._agent import LoopAgent
+from ._lifecycle import LOOP_CLOSED, OWNER_CLOSED, Birth, Creation, Handle, roll_back
+from ._recovery import Recovery
+
+BUSY_PAUSE: Final = 0.05
+"""Seconds between two looks at a lock that another process holds, at first; it doubles up to a second."""
+
+
+@final
+class AgentLoop:
+    """Makes agents, and ends every one that it made when it closes, whoever owns it."""
+
+    __slots__ = ("_lives", "_resuming", "core", "homes", "is_closing", "is_draining", "models", "store")
+
+    def __init__(self, core: RegistryCore, homes: Homes, models: ModelRegistry) -> None:
+        self.core = core
+        self.homes = homes
+        self.models = models
+        self.store: SessionStore = core.store
+        self.is_closing = False
+        self.is_draining = False
+        self._lives: dict[Lifetime, None] = {}
+        self._resuming: set[str] = set()
+
+    # --- owning -------------------------------------------------------------------------------
+
+    def adopt(self, life: Lifetime) -> None:
+        """Own a lifetime."""
+        self._lives[life] = None
+
+    def release(self, life: Lifetime) -> None:
+        """No longer own a lifetime that has ended."""
+        self._lives.pop(life, None)
+
+    @property
+    def lives(self) -> list[Lifetime]:
+        """What it made and what is being made: a snapshot."""
+        return list(self._lives)
+
+    async def aclose(self) -> None:
+        """End every agent that this loop made, and every creation under way, and wait for it. Idempotent."""
+        self.is_closing = True
+        failures = []
+        while self._lives:
+            lives = list(self._lives)
+            for life in lives:
+                if isinstance(life, Creation):
+                    life.abort(LOOP_CLOSED)
+                life.ask()
+            for life in reversed(lives):
+                try:
+                    await life.settle()
+                except Exception as exc:
+                    failures.append(exc)
+                self._lives.pop(life, None)
+        if failures:
+            for later in failures[1:]:
+                failures[0].add_note(f"then, too: {later}")
+            raise failures[0]
+
+    # --- creating -----------------------------------------------------------------------------
+
+    async def create(
+        self,
+        owner: Scope,
+        session_id: str | None,
+        *,
+        setup: Setup | None,
+        options: AgentOptions,
+        prefix: tuple[Event, ...] | None,
+    ) -> Handle:
+        """Create an agent in a fresh session; see `AgentRegistry.create`."""
+        await trio.lowlevel.checkpoint()
+        id = _checked_id(session_id)
+        creation = self._begin(owner, id)
+        try:
+            self._check_free(id)
+            header = SessionHeader(id=id, created_at=now_ms(), cwd=options.cwd or UNSET)
+            birth = self._conceive(owner, creation, header, prefix or (), options)
+            seed: Sequence[Event] = prefix or ()
+            try:
+                commit = await birth.prepare(setup)
+                await birth.publish(
+                    commit,
+                    lambda: self.store.create(header, seed),
+                    lambda: prefix_marker(seed) if prefix is not None else [],
+                    "startup",
+                )
+            except BaseException as exc:
+                await roll_back(birth.handle, exc)
+                raise
+            return birth.handle
+        finally:
+            self._end(owner, creation)
+
+    async def resume(
+        self,
+        owner: Scope,
+        session_id: str,
+        *,
+        setup: Setup | None,
+        options: AgentOptions | None,
+        rerun: bool,
+        wait: bool,
+    ) -> Handle:
+        """Bring a stored session back to life; see `AgentRegistry.resume`."""
+        await trio.lowlevel.checkpoint()
+        id = _checked_id(session_id)
+        creation = self._begin(owner, id)
+        opened: OpenedLog | None = None
+        try:
+            with creation.scope:
+                opened = await self._acquire(id, wait=wait)
+            return await self._revive(owner, creation, opened, setup, options, rerun=rerun)
+        finally:
+            if opened is not None:
+                self._resuming.discard(id)
+            self._end(owner, creation)
+
+    async def _revive(
+        self,
+        owner: Scope,
+        creation: Creation,
+        opened: OpenedLog | None,
+        setup: Setup | None,
+        options: AgentOptions | None,
+        *,
+        rerun: bool,
+    ) -> Handle:
+        if opened is None:
+            raise _aborted(creation)
+        handle: Handle | None = None
+        try:
+            recovery = Recovery(opened)
+            birth = self._conceive(
+                owner, creation, opened.header, opened.events, recovery.options(options), loaded=True
+            )
+            handle = birth.handle
+            handle.writer = opened.writer
+            handle.pen.attach(opened.writer)
+            commit = await birth.prepare(setup)
+            with creation.scope:
+                await recovery.ask_tools(birth.agent, rerun=rerun)
+            await birth.publish(
+                commit, lambda: opened.writer, lambda: recovery.opening(handle.pen, birth.session), "resume"
+            )
+        except BaseException as exc:
+            if handle is None:
+                opened.writer.abandon()
+            else:
+                await roll_back(handle, exc)
+            raise
+        return handle
+
+    async def _acquire(self, id: str, *, wait: bool) -> OpenedLog:
+        """Lock and load a stored session; with `wait`, as soon as nobody else has it."""
+        pause = BUSY_PAUSE
+        while True:
+            try:
+                return await self._open(id)
+            except (AgentExistsError, SessionBusyError):
+                if not wait:
+                    raise
+            await self._wait_until_free(id, pause)
+            pause = min(2 * pause, 1.0)
+
+    async def _open(self, id: str) -> OpenedLog:
+        if self.core.agents.entry(id) is not None or self.core.sessions.entry(id) is not None:
+            raise AgentExistsError(f"session {id!r} cannot be resumed while it is live")
+        if id in self._resuming:
+            raise AgentExistsError(f"session {id!r} is already being resumed")
+        self._resuming.add(id)
+        try:
+            return await self.store.open(id)
+        except BaseException:
+            self._resuming.discard(id)
+            raise
+
+    async def _wait_until_free(self, id: str, pause: float) -> None:
+        await trio.sleep(pause)
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _begin(self, owner: Scope, id: str) -> Creation:
+        creation = Creation(self, id)
+        if self.is_closing:
+            creation.abort(LOOP_CLOSED)
+            raise _aborted(creation)
+        if owner.closing:
+            creation.abort(OWNER_CLOSED)
+            raise _aborted(creation)
+        owner.adopt(creation)
+        self.adopt(creation)
+        return creation
+
+    def _end(self, owner: Scope, creation: Creation) -> None:
+        owner.release(creation)
+        self.release(creation)
+        creation.settled()
+
+    def _check_free(self, id: str) -> None:
+        if self.core.agents.entry(id) is not None or self.core.sessions.entry(id) is not None:
+            raise AgentExistsError(f"agent {id!r} already exists")
+
+    def _conceive(
+        self,
+        owner: Scope,
+        creation: Creation,
+        header: SessionHeader,
+        events: Any,
+        options: AgentOptions,
+        *,
+        loaded: bool = False,
+    ) -> Birth:
+        session, pen = open_log(header, events, fork_into=fork_into(self.store), loaded=loaded)
+        agent = LoopAgent(self, session, pen, options)
+        scope = Scope(f"agent {header.id}", parent=owner, homes=self.homes, core=self.core, agent=agent)
+        handle = Handle(self, owner, agent, pen)
+        scope.life = handle
+        agent.scope = scope
+        return Birth(self, owner, creation, handle, agent)
+
+
+def _aborted(creation: Creation) -> CreationAbortedError:
+    return CreationAbortedError(f"agent {creation.id!r} was not created: {creation.reason or OWNER_CLOSED}")
+
+
+def _checked_id(session_id: str | None) -> str:
+    if session_id is None:
+        return mint_id()
+    if type(session_id) is not str or not session_id:
+        raise UsageError(f"a session id is a non-empty string, not {session_id!r}")
+    return session_id

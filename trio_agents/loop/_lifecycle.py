@@ -1,0 +1,349 @@
+"""Creation and teardown of one agent, each from top to bottom.
+
+**Creation** runs in the caller's task. Setup runs inside a cancel scope of its own, the creation's, which owner and
+loop can cancel; around it, the caller's own cancel scope governs. Whatever raced: after every await, and once more
+before the first edge, caller, owner and loop are asked again, and only then comes one section without a checkpoint:
+commit, lock, both registries, the three announcements. Its last act starts what was delivered meanwhile. From its first
+edge on the caller's cancel no longer counts, and nothing after it is a checkpoint: that would lose the only handle
+of a live agent.
+
+**Teardown** is written once, in `Handle._tail`: wait for the work to end, unwind the scope, detach the agent, flush
+and close the log, detach the session, release. A creation that failed is rolled back by the very same steps, over an
+agent that was never announced.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, final
+
+import trio
+
+from ..agent import Agent, AgentHandle, Scope, Setup
+from ..agent._registry import Entry
+from ..agent._scope import bound, leave
+from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
+from ..scope._lifetime import Lifetime
+from ..session import Draft, Pen, Session
+from ..storage import LogWriter
+from ..values import DISPOSED
+from ._inside import is_inside, working_for
+
+if TYPE_CHECKING:
+    from ._agent import LoopAgent
+    from ._factory import AgentLoop
+
+logger: Final = logging.getLogger("trio_agents")
+
+OWNER_CLOSED: Final = "owner closed during setup"
+LOOP_CLOSED: Final = "agent loop is not active"
+
+
+@final
+class Handle(Lifetime, AgentHandle):
+    """The life of one agent, and the capability to end it."""
+
+    __slots__ = (
+        "_agent", "_discard", "_repeat_discard", "agent_entry", "loop", "owner", "pen", "session_entry", "writer",
+    )  # fmt: skip
+
+    def __init__(self, loop: AgentLoop, owner: Scope, agent: LoopAgent, pen: Pen) -> None:
+        super().__init__(loop.homes)
+        self._agent = agent
+        self.loop = loop
+        self.owner = owner
+        self.pen = pen
+        self.writer: LogWriter | None = None
+        self.agent_entry: Entry[Agent] | None = None
+        self.session_entry: Entry[Session] | None = None
+        self._discard = False
+        self._repeat_discard = False
+
+    # --- the capability -----------------------------------------------------------------------
+
+    @property
+    def agent(self) -> Agent:
+        """The agent."""
+        return self._agent
+
+    async def dispose(self, *, discard_inbox: bool = False) -> None:
+        """End the agent and wait for its end; see `AgentHandle.dispose`."""
+        self._want_discard(discard_inbox)
+        if not self.is_ended and is_inside(self._agent):
+            # The agent waits for this very task: it cannot wait for the agent. The request stands.
+            self.ask_soon()
+            await trio.lowlevel.checkpoint()
+            raise ReentrantWaitError(
+                f"agent {self._agent.id!r} is being disposed from inside its own work, which cannot wait for it; "
+                "the end was asked for"
+            )
+        self.ask()
+        await self.settle()
+
+    def dispose_soon(self) -> None:
+        """Ask for the end and do not wait."""
+        self.ask_soon()
+
+    async def aclose(self) -> None:
+        """Like `dispose`, shielded and bounded."""
+        if not self.is_ended and is_inside(self._agent):
+            await self.dispose()
+        await leave(self, None, self._agent.options.grace)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """End the agent, shielded and bounded; an exception of the body goes on unchanged."""
+        await leave(self, exc, self._agent.options.grace)
+
+    def __repr__(self) -> str:
+        return f"<handle of {self._agent!r}>"
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _want_discard(self, discard: bool) -> None:
+        if discard and not self.is_ending:
+            self._discard = True
+
+    def _describe(self) -> str:
+        return f"agent {self._agent.id!r}"
+
+    def _deadline(self) -> float:
+        return trio.current_time() + self._agent.options.grace
+
+    def _on_ask(self) -> None:
+        agent = self._agent
+        agent.begin_closing()
+        try:
+            agent.stop_work(DISPOSED, plain=self._discard)
+        except Exception:
+            # Refused by the storage, or asked from an observer of an append: the tail says it again, and only then,
+            # since contexts that a tool stages meanwhile are to be kept.
+            logger.debug("the inbox of agent %r is discarded later", agent.id, exc_info=True)
+            self._repeat_discard = True
+
+    def _must_wait(self) -> bool:
+        return (
+            self._agent.is_busy
+            or self._repeat_discard
+            or self._agent.scope.must_wait()
+            or (self.writer is not None and self.writer.is_dirty)
+        )
+
+    async def _tail(self) -> None:
+        agent = self._agent
+        deadline = self._deadline()
+        with self.loop.core.initiators.cleared(), working_for(agent):
+            if agent.is_busy:
+                await self._wait_for_work(deadline)
+            if self._repeat_discard:
+                self._attempt(agent.inbox.discard_all)
+            if agent.owes_closers:
+                self._attempt(agent.pay_owed)
+            await agent.scope.unwind(self._failed, deadline)
+            if self.agent_entry is not None:
+                self.agent_entry.detach()
+            await self._close_log(deadline)
+            agent.keep_receipts()
+            if self.session_entry is not None:
+                self.session_entry.detach()
+            self.owner.release(self)
+            self.loop.release(self)
+
+    async def _wait_for_work(self, deadline: float) -> None:
+        """Wait until the cancelled work has ended; at the deadline take its pen away and close its turn for it."""
+        agent = self._agent
+        with trio.CancelScope(deadline=deadline, shield=True):
+            await agent.wait_idle()
+        if not agent.is_busy:
+            return
+        where = agent.abandon_driver()
+        self._failed(
+            TimeoutError(
+                f"work of agent {agent.id!r} did not end within its grace ({agent.options.grace:g} s) although it was "
+                f"cancelled, and lost its right to write: {where}"
+            )
+        )
+
+    async def _close_log(self, deadline: float) -> None:
+        """The final flush; the writer is closed and its lock released whatever becomes of it."""
+        writer = self.writer
+        if writer is not None:
+            if writer.is_dirty:
+                try:
+                    with trio.CancelScope(deadline=_later(deadline), shield=True) as scope:
+                        await writer.aclose()
+                    if scope.cancelled_caught:
+                        self._failed(
+                            TimeoutError(f"the log of agent {self._agent.id!r} could not be flushed in time")
+                        )
+                        writer.abandon()
+                except Exception as exc:
+                    self._failed(exc)
+            else:
+                self._attempt(writer.abandon)
+        self.pen.close()
+
+    def _attempt(self, fn: Callable[[], object]) -> None:
+        try:
+            fn()
+        except Exception as exc:
+            self._failed(exc)
+
+
+def _later(deadline: float) -> float:
+    """A flush gets a few seconds even if everything before it used the grace up."""
+    return max(deadline, trio.current_time() + 5.0)
+
+
+@final
+class Creation(Lifetime):
+    """A creation under way: owner and loop can abort it, and wait until the call has settled."""
+
+    __slots__ = ("_settled", "id", "reason", "scope")
+
+    def __init__(self, loop: AgentLoop, id: str) -> None:
+        super().__init__(loop.homes)
+        self.id = id
+        self.scope = trio.CancelScope()
+        self.reason: str | None = None
+        self._settled = trio.Event()
+
+    def _describe(self) -> str:
+        return f"the creation of agent {self.id!r}"
+
+    def abort(self, reason: str) -> None:
+        """Say why, before asking for the end."""
+        if self.reason is None:
+            self.reason = reason
+
+    def _on_ask(self) -> None:
+        self.abort(OWNER_CLOSED)
+        self.scope.cancel(reason=self.reason)
+
+    def _must_wait(self) -> bool:
+        return True
+
+    async def _tail(self) -> None:
+        await self._settled.wait()
+
+    def settled(self) -> None:
+        """The call has returned or raised."""
+        self._settled.set()
+
+
+@final
+class Birth:
+    """One agent on its way from being made to being published."""
+
+    __slots__ = ("agent", "creation", "handle", "loop", "owner", "session")
+
+    def __init__(
+        self, loop: AgentLoop, owner: Scope, creation: Creation, handle: Handle, agent: LoopAgent
+    ) -> None:
+        self.loop = loop
+        self.owner = owner
+        self.creation = creation
+        self.handle = handle
+        self.agent = agent
+        self.session = agent.session
+
+    def check(self) -> None:
+        """Raise if owner, loop or the handle itself no longer want the agent. No checkpoint."""
+        creation, loop, owner = self.creation, self.loop, self.owner
+        if creation.reason is not None:
+            raise self._aborted(creation.reason)
+        if loop.is_closing:
+            raise self._aborted(LOOP_CLOSED)
+        if owner.closing:
+            raise self._aborted(OWNER_CLOSED)
+
+    def _aborted(self, reason: str) -> CreationAbortedError:
+        return CreationAbortedError(f"agent {self.agent.id!r} was not created: {reason}")
+
+    async def prepare(self, setup: Setup | None) -> Callable[[], object] | None:
+        """Run setup in the caller's task; gives its commit. Raises what setup raised, or why it was aborted."""
+        if setup is None:
+            return None
+        commit: object = None
+        with self.creation.scope, working_for(self.agent):
+            commit = setup(self.agent)
+            if inspect.isawaitable(commit):
+                commit = await commit
+        self.check()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if commit is not None and not callable(commit):
+            raise UsageError(f"setup returns a commit function or None, not {commit!r}")
+        return commit
+
+    async def publish(
+        self,
+        commit: Callable[[], object] | None,
+        take_writer: Callable[[], LogWriter],
+        opening: Callable[[], list[Draft]],
+        source: Any,
+    ) -> None:
+        """Make the agent visible and tell it: one section, and no checkpoint after its first edge."""
+        self.check()
+        await trio.lowlevel.checkpoint_if_cancelled()  # raises or does not yield
+        self._publish(commit, take_writer, opening, source)
+
+    @trio.lowlevel.enable_ki_protection
+    def _publish(
+        self,
+        commit: Callable[[], object] | None,
+        take_writer: Callable[[], LogWriter],
+        opening: Callable[[], list[Draft]],
+        source: Any,
+    ) -> None:
+        agent, handle, core = self.agent, self.handle, self.loop.core
+        if commit is not None:
+            _run_commit(commit)
+            self.check()
+        core.agents.check_free(agent.id)
+        core.sessions.check_free(agent.id)
+        if handle.writer is None:
+            handle.writer = take_writer()
+            handle.pen.attach(handle.writer)
+        drafts = opening()
+        if drafts:
+            handle.pen.append(*drafts)
+        handle.session_entry = core.sessions.enter(agent.id, self.session, agent.scope)
+        handle.agent_entry = entry = core.agents.enter(agent.id, agent, agent.scope)
+        self.owner.adopt(handle)
+        self.loop.adopt(handle)
+        agent.entered(entry)
+        handle.session_entry.announce()
+        self.check_live()
+        entry.announce()
+        self.check_live()
+        agent.announce_start(source)
+        self.check_live()
+        agent.published()
+
+    def check_live(self) -> None:
+        """Like `check`, between two edges: also a dispose asked for by a listener ends the publication."""
+        self.check()
+        if self.handle.is_ending:
+            raise self._aborted("it was disposed while it was being announced")
+
+
+def _run_commit(commit: Callable[[], object]) -> None:
+    answer = commit()
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise UsageError(f"the commit of a setup is a plain function; {commit!r} returned an awaitable")
+
+
+async def roll_back(handle: Handle, exc: BaseException) -> None:
+    """Undo a creation that failed, by the teardown's own steps; what fails on the way becomes a note on `exc`."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + bound(handle.agent.options.grace)):
+        handle.ask()
+        try:
+            await handle.settle()
+        except Exception as failure:
+            exc.add_note(f"while it was rolled back: {failure}")

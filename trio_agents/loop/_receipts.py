@@ -1,0 +1,78 @@
+"""What became of delivered messages, for whoever wants to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, final
+
+import attrs
+import trio
+
+from ..agent._interface import Settlement
+from ..values import Message, TokenUsage, TurnEndReason
+from ._inside import waiting_for
+
+if TYPE_CHECKING:
+    from ._agent import LoopAgent
+
+NO_TOKENS = TokenUsage(input_tokens=0, output_tokens=0)
+
+
+@attrs.frozen
+class TurnOutcome:
+    """How a turn ended, and what came of it."""
+
+    turn: int
+    end: TurnEndReason
+    answer: Message | None = None
+    usage: TokenUsage = NO_TOKENS
+    error: BaseException | None = None
+
+
+@final
+class LoopReceipt:
+    """The receipt of one delivery."""
+
+    __slots__ = ("_agent", "_event", "_settlement", "message_id", "outcome", "turn")
+
+    def __init__(self, agent: LoopAgent, message_id: str) -> None:
+        self._agent = agent
+        self.message_id = message_id
+        self.turn: int | None = None
+        self.outcome: TurnOutcome | None = None
+        self._settlement: Settlement | None = None
+        self._event: trio.Event | None = None
+
+    @property
+    def state(self) -> Literal["pending", "claimed", "settled"]:
+        """How far the message has come."""
+        if self._settlement is not None:
+            return "settled"
+        return "pending" if self.turn is None else "claimed"
+
+    @property
+    def settlement(self) -> Settlement | None:
+        """What became of the message, or None while it is not decided."""
+        return self._settlement
+
+    async def settled(self) -> Settlement:
+        """Wait until it is decided what became of the message. A checkpoint."""
+        if self._settlement is not None:
+            await trio.lowlevel.checkpoint()
+            return self._settlement
+        with waiting_for(self._agent, "settled()"):
+            if self._event is None:
+                self._event = trio.Event()
+            await self._event.wait()
+        assert self._settlement is not None
+        return self._settlement
+
+    def settle(self, settlement: Settlement, outcome: TurnOutcome | None = None) -> None:
+        """Decide it, once."""
+        if self._settlement is None:
+            self._settlement = settlement
+            self.outcome = outcome
+            if self._event is not None:
+                self._event.set()
+
+    def __repr__(self) -> str:
+        return f"<receipt of message {self.message_id!r}: {self.state}>"

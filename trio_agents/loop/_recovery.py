@@ -1,0 +1,140 @@
+"""What a resume makes of a log whose last process died: options, closers, and calls that can be settled for real.
+
+Nothing is written before setup has ended: the closers go into the log in one append, directly before the first edge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import attrs
+from msgspec import UNSET
+
+from ..agent import AgentOptions
+from ..session import (
+    Draft,
+    Header,
+    Pen,
+    Session,
+    ToolCall,
+    ToolFailure,
+    ToolResult,
+    fold_header,
+    prefix_marker,
+)
+from ..storage import OpenedLog
+from ..tools import Tool, ToolContext, ToolReturn, error_result
+from ..values import INTERRUPTED, Message, ToolResultBlock
+
+if TYPE_CHECKING:
+    from ._agent import LoopAgent
+
+
+@final
+class Recovery:
+    """The recovery of one opened log."""
+
+    __slots__ = ("_header", "_opened", "_settled")
+
+    def __init__(self, opened: OpenedLog) -> None:
+        self._opened = opened
+        self._header = fold_header(opened.events)
+        self._settled: dict[int, ToolReturn] = {}  # the number of a tool/call, and its real result
+
+    def options(self, given: AgentOptions | None) -> AgentOptions:
+        """The options to go on with: what is not given comes from the last request of the log."""
+        options = given or AgentOptions()
+        if self._header is None:
+            return options
+        return attrs.evolve(options, **_from_header(self._header, options))
+
+    async def ask_tools(self, agent: LoopAgent, *, rerun: bool) -> None:
+        """Settle what can be settled of the calls that were at work: a tool may know, or may run again.
+
+        Only for calls whose body may have run. With `rerun`, pure and idempotent calls run again, under the same
+        call id. A checkpoint if there is anything to ask.
+        """
+        offers = agent.lease_pipeline().offers
+        for call in agent.session.brackets.calls:
+            if call.seq is None:
+                continue
+            fact = agent.session.events[call.seq].data
+            offer = offers.get(fact.name)
+            if offer is None:
+                continue
+            ran = call.started or not call.tracked
+            result = await offer.tool.reconcile(fact) if ran else None
+            if result is None and rerun and offer.tool.effect in {"pure", "idempotent"}:
+                result = await _run_again(agent, offer.tool, fact)
+            if result is not None:
+                self._settled[call.seq] = result
+
+    def opening(self, pen: Pen, session: Session) -> list[Draft]:
+        """What is appended before the first edge: the closers, then the marker behind the prefix."""
+        drafts = [self._with_result(draft) for draft in pen.closers(INTERRUPTED)]
+        if drafts:
+            return [*drafts, *prefix_marker([])]
+        events = session.events
+        return prefix_marker([events[-1]] if len(events) else [])
+
+    def _with_result(self, draft: Draft) -> Draft:
+        fact, sources = draft.data, draft.source_event_seqs
+        if type(fact) is not ToolResult or sources is UNSET:
+            return draft
+        result = self._settled.get(sources[0])
+        if result is None:
+            return draft
+        block = ToolResultBlock(
+            tool_call_id=fact.message.source.call_id,  # type: ignore[attr-defined]
+            content=result.content,
+            is_error=result.is_error,
+        )
+        message = Message(id=fact.message.id, role="user", content=(block,), source=fact.message.source)
+        error = result.error
+        return Draft(
+            ToolResult(
+                turn=fact.turn,
+                step=fact.step,
+                message=message,
+                error=UNSET if error is None else ToolFailure(name=error.name, code=error.code),
+                meta=UNSET if result.meta is None else result.meta,
+            ),
+            "append",
+            sources,
+        )
+
+
+async def _run_again(agent: LoopAgent, tool: Tool[..., object], call: ToolCall) -> ToolReturn:
+
+    context = ToolContext(
+        call_id=call.call_id,
+        name=call.name,
+        turn=call.turn,
+        step=call.step,
+        session_id=agent.id,
+        agent=agent,
+        rerun=True,
+    )
+    try:
+        return await tool.invoke(tool.parse(call.arguments), context)
+    except Exception as exc:  # noqa: BLE001 - the result of the call, as in a turn
+        return error_result(exc)
+
+
+def _from_header(header: Header, options: AgentOptions) -> dict[str, object]:
+    """The options that were not given and that the header knows; what its adapter chose is not taken over."""
+    config, defaults = header.config, header.adapter_defaults
+    found: dict[str, object] = {}
+    if options.model is None:
+        found["model"] = f"{config.provider}/{config.model}"
+        if options.effort is None and config.reasoning_effort is not UNSET:
+            if defaults is UNSET or defaults.reasoning_effort is UNSET:
+                found["effort"] = config.reasoning_effort
+    if options.max_tokens is None and config.max_tokens is not UNSET:
+        if defaults is UNSET or defaults.max_tokens is UNSET:
+            found["max_tokens"] = config.max_tokens
+    if options.temperature is None and config.temperature is not UNSET:
+        found["temperature"] = config.temperature
+    if not options.stop and config.stop is not UNSET:
+        found["stop"] = config.stop
+    return found

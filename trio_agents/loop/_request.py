@@ -1,0 +1,355 @@
+"""One request and its answer: header, barrier, stream, and the log of all of it.
+
+A request is a pure function of the log before its first chunk: its messages are the surface, the rest is the last
+`request/header`. So both are settled and logged, and made durable, before the adapter is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, final
+
+import attrs
+import trio
+from msgspec import UNSET
+
+from ..agent import BeforeRequest
+from ..errors import ModelError, UsageError
+from ..models import ModelAdapter, ModelInfo, ModelRequest
+from ..scope._dispatch import around
+from ..session._events import (
+    AdapterDefaults,
+    AssistantChunk,
+    AssistantMessage,
+    Draft,
+    Header,
+    RequestConfig,
+    RequestContext,
+    RequestHeader,
+)
+from ..session._header import is_same_header
+from ..values import (
+    Chunk,
+    Finish,
+    FinishAborted,
+    FinishError,
+    FinishReason,
+    LlmFailure,
+    Message,
+    ModelSource,
+    Stop,
+    mint_id,
+)
+from ..values._assembly import Assembly
+from ._failures import failure_of
+
+if TYPE_CHECKING:
+    from ._agent import LoopAgent
+    from ._pipeline import Pipeline
+
+STOP: Final = Stop()
+
+
+@attrs.frozen
+class Route:
+    """Where a request goes: the adapter, or why there is none."""
+
+    adapter: ModelAdapter | None
+    info: ModelInfo
+    problem: ModelError | None = None
+
+
+@final
+class Attempt:
+    """One attempt of a request: what has come of it so far."""
+
+    __slots__ = (
+        "_agent", "_deadline", "assembly", "config", "defect", "failure", "finish", "had_output", "is_over",
+        "seqs", "silence", "step", "turn", "watch",
+    )  # fmt: skip
+
+    def __init__(self, agent: LoopAgent, turn: int, step: int, config: RequestConfig) -> None:
+        self._agent = agent
+        self.turn = turn
+        self.step = step
+        self.config = config
+        self.assembly = Assembly()
+        self.seqs: list[int] = []
+        self.finish: FinishReason | None = None
+        self.failure: LlmFailure | None = None
+        self.defect: Exception | None = None
+        self.had_output = False
+        self.is_over = False
+        self.silence = agent.options.silence_timeout
+        first = agent.options.first_byte_timeout
+        self.watch = (
+            trio.CancelScope() if first is None else trio.CancelScope(deadline=trio.current_time() + first)
+        )
+
+    # --- the stream ---------------------------------------------------------------------------
+
+    def emit(self, chunk: Chunk) -> None:
+        """Take one chunk from the adapter: log it, then assemble it. Raises what the log raises."""
+        if self.is_over or self._agent.activity.is_cancelled:
+            return  # nothing that comes after the end, or after a cancel, has any effect
+        if not isinstance(chunk, Chunk):
+            raise UsageError(f"an adapter emits chunks, not {type(chunk).__name__}")
+        if type(chunk) is Finish:
+            chunk = self._judged(chunk)
+        try:
+            self._log(chunk)
+        except Exception as exc:
+            # Not the adapter's failure: it must not be taken for one when it comes back through the adapter.
+            self.defect = exc
+            self.is_over = True
+            raise
+        if self.silence is not None:
+            # Set after the observers have run: their time is not the provider's silence.
+            self.watch.deadline = trio.current_time() + self.silence
+
+    def _judged(self, chunk: Finish) -> Finish:
+        """An answer that stops without any block is a failure, whatever its adapter says."""
+        if type(chunk.reason) is Stop and self.assembly.is_empty:
+            return Finish(reason=FinishError(failure=EMPTY))
+        return chunk
+
+    def _log(self, chunk: Chunk) -> None:
+        [event] = self._agent.driving_pen.append(AssistantChunk(turn=self.turn, step=self.step, chunk=chunk))
+        self.seqs.append(event.seq)
+        self.assembly.feed(chunk)
+        if type(chunk) is Finish:
+            self.is_over = True
+            self.finish = reason = chunk.reason
+            if isinstance(reason, FinishError | FinishAborted):
+                self.failure = reason.failure
+        elif not self.had_output:
+            self.had_output = not self.assembly.is_empty
+
+    def fail(self, failure: LlmFailure) -> None:
+        """Log the failure as the terminal chunk, unless the stream already has one."""
+        if self.finish is None and not self._agent.activity.is_cancelled:
+            self._log(Finish(reason=FinishError(failure=failure)))
+        self.failure = failure
+
+    async def run(self, route: Route, request: ModelRequest) -> BaseException | None:
+        """Stream the answer. Returns the adapter's exception, if it raised one. A checkpoint."""
+        error: Exception | None = route.problem
+        if route.adapter is not None:
+            with self.watch:
+                try:
+                    await route.adapter.stream(request, self.emit)
+                except Exception as exc:
+                    error = exc
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.defect is not None:
+            raise self.defect
+        if self.failure is None:
+            self._conclude(error)
+        return error
+
+    def _conclude(self, error: Exception | None) -> None:
+        if error is not None:
+            self.fail(failure_of(error))
+        elif self.watch.cancelled_caught:
+            what = "no further chunk" if self.seqs else "no answer"
+            seconds = self.silence if self.seqs else self._agent.options.first_byte_timeout
+            self.fail(LlmFailure(message=f"the model sent {what} for {seconds:g} seconds", code="TIMEOUT"))
+        elif self.finish is None and self.assembly.is_empty:
+            self.fail(EMPTY)
+
+    # --- the answer ---------------------------------------------------------------------------
+
+    def answer(self) -> Draft:
+        """The assistant message of a whole stream."""
+        assembly = self.assembly
+        return self._draft(
+            Message(
+                id=mint_id(),
+                role="assistant",
+                content=assembly.blocks(),
+                source=self._source(assembly.replay_state),
+            )
+        )
+
+    def interrupted(self) -> Draft | None:
+        """The assistant message of a stream that a cancel cut off, or None if nothing was visible yet."""
+        content = self.assembly.interrupted_blocks()
+        if not content or self.failure is not None:
+            return None
+        message = Message(id=mint_id(), role="assistant", content=content, source=self._source(UNSET))
+        return self._draft(message, interrupted=True)
+
+    def _source(self, replay_state: object) -> ModelSource:
+        return ModelSource(
+            provider=self.config.provider,
+            model=self.config.model,
+            replay_state=replay_state if replay_state is not None else UNSET,  # type: ignore[arg-type]
+        )
+
+    def _draft(self, message: Message, *, interrupted: bool = False) -> Draft:
+        usage = self.assembly.usage
+        return Draft(
+            AssistantMessage(
+                turn=self.turn,
+                step=self.step,
+                message=message,
+                usage=UNSET if usage is None else usage,
+                interrupted=True if interrupted else UNSET,
+            ),
+            "append",
+            tuple(self.seqs),
+        )
+
+
+EMPTY: Final = LlmFailure(message="the model answered with nothing at all", code="EMPTY_RESPONSE")
+
+# --- before the stream ----------------------------------------------------------------------------
+
+
+async def prepare(
+    agent: LoopAgent, pipeline: Pipeline, system: str | None, turn: int, step: int, attempt: int
+) -> tuple[Route, ModelRequest]:
+    """Settle and log header and context of an attempt, make them durable, and give the request. A checkpoint.
+
+    Raises:
+        ModelError: no model was chosen.
+        StorageError: the log could not be written, or not made durable; nothing must be sent.
+        Exception: what a `BeforeRequest` listener raised.
+    """
+    session = agent.session
+    messages = session.conversation()
+    header = _header(agent, pipeline, system)
+    listeners = pipeline.listeners(BeforeRequest)
+    if listeners:
+        proposal = BeforeRequest(
+            agent=agent, turn=turn, step=step, attempt=attempt, header=header, messages=tuple(messages)
+        )
+        header = await around(listeners, proposal, _accept(proposal))
+        if not isinstance(header, Header):
+            raise UsageError(f"BeforeRequest listeners answer with a Header, not {type(header).__name__}")
+    if not header.config.provider or not header.config.model:
+        raise ModelError(
+            "no model was chosen: give model='provider/model' in the agent's options", code="NO_ADAPTER"
+        )
+    route = await _route(agent, header.config)
+    await trio.lowlevel.checkpoint_if_cancelled()
+    header = _with_defaults(header, route.info)
+    _log_header(agent, header, route.info)
+    if session.is_dirty:
+        await session.flush()
+        await trio.lowlevel.checkpoint_if_cancelled()
+    return route, _request(header, messages, session.id, turn, step, attempt)
+
+
+def _accept(asked: BeforeRequest) -> Callable[[BeforeRequest], Awaitable[Header]]:
+    async def default(proposal: BeforeRequest) -> Header:
+        if proposal.messages != asked.messages:
+            raise UsageError("a BeforeRequest listener may change the header; the messages are the log's")
+        return proposal.header
+
+    return default
+
+
+def _header(agent: LoopAgent, pipeline: Pipeline, system: str | None) -> Header:
+    """The header that agent and pipeline ask for; what is empty is absent."""
+    options = agent.options
+    model, effort = options.model, options.effort
+    if agent.selection is not None:
+        model, effort = agent.selection
+    provider, _, name = (model or "").partition("/")
+    tools = pipeline.specs()
+    return Header(
+        config=RequestConfig(
+            provider=provider,
+            model=name,
+            reasoning_effort=effort or UNSET,
+            temperature=UNSET if options.temperature is None else float(options.temperature),
+            max_tokens=UNSET if options.max_tokens is None else options.max_tokens,
+            stop=options.stop or UNSET,
+        ),
+        system=system or UNSET,
+        tools=tools or UNSET,
+    )
+
+
+async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
+    adapter = agent.loop.models.get(config.provider)
+    if adapter is None:
+        known = ", ".join(agent.loop.models.providers) or "none"
+        problem = ModelError(
+            f"there is no provider {config.provider!r}; registered are: {known}", code="NO_ADAPTER"
+        )
+        return Route(None, ModelInfo(), problem)
+    try:
+        return Route(adapter, await adapter.info(config.model))
+    except ModelError as exc:
+        return Route(None, ModelInfo(), exc)
+
+
+def _with_defaults(header: Header, info: ModelInfo) -> Header:
+    """The header with the adapter's own choices filled in, and marked as such."""
+    config = header.config
+    effort: Literal[True] | None = None
+    tokens: Literal[True] | None = None
+    if config.reasoning_effort is UNSET and info.default_effort is not None:
+        effort = True
+    if config.max_tokens is UNSET and info.default_max_tokens is not None:
+        tokens = True
+    if effort is None and tokens is None:
+        return header
+    return Header(
+        config=RequestConfig(
+            provider=config.provider,
+            model=config.model,
+            reasoning_effort=info.default_effort if effort else config.reasoning_effort,  # type: ignore[arg-type]
+            temperature=config.temperature,
+            max_tokens=info.default_max_tokens if tokens else config.max_tokens,  # type: ignore[arg-type]
+            stop=config.stop,
+        ),
+        adapter_defaults=AdapterDefaults(reasoning_effort=effort or UNSET, max_tokens=tokens or UNSET),
+        system=header.system,
+        tools=header.tools,
+    )
+
+
+def _log_header(agent: LoopAgent, header: Header, info: ModelInfo) -> None:
+    """Log header and context, each only if it says something new."""
+    session = agent.session
+    drafts: list[object] = []
+    last = session.request_header()
+    if not agent.has_logged_header:
+        drafts.append(RequestHeader(header=header, reason="initial" if last is None else "resume"))
+    elif last is None or not is_same_header(last, header):
+        drafts.append(RequestHeader(header=header, reason="change"))
+    config = header.config
+    context = RequestContext(
+        provider=config.provider,
+        model=config.model,
+        context_window=UNSET if info.context_window is None else info.context_window,
+    )
+    if session.request_context() != context:
+        drafts.append(context)
+    if drafts:
+        agent.driving_pen.append(*drafts)
+        agent.has_logged_header = True
+
+
+def _request(
+    header: Header, messages: Sequence[Message], session_id: str, turn: int, step: int, attempt: int
+) -> ModelRequest:
+    config = header.config
+    return ModelRequest(
+        provider=config.provider,
+        model=config.model,
+        messages=messages,
+        system=None if header.system is UNSET else header.system,
+        tools=() if header.tools is UNSET else header.tools,
+        max_tokens=None if config.max_tokens is UNSET else config.max_tokens,
+        effort=None if config.reasoning_effort is UNSET else config.reasoning_effort,
+        temperature=None if config.temperature is UNSET else config.temperature,
+        stop=() if config.stop is UNSET else config.stop,
+        session_id=session_id,
+        turn=turn,
+        step=step,
+        attempt=attempt,
+    )

@@ -1,0 +1,13 @@
+"""Optional behaviour, each a plugin on hooks alone: called once with a scope, in which it registers."""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from ..agent import Scope
+from ._retry import RetryPolicy as RetryPolicy
+
+Plugin: TypeAlias = Callable[[Scope], object]
+"""Optional behaviour: called once with the root scope, in which it registers its listeners and tools."""
+
+DEFAULT_PLUGINS: Final[tuple[Plugin, ...]] = (RetryPolicy(),)
+"""What a runtime comes with unless it is told otherwise."""

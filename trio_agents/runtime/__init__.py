@@ -1,0 +1,4 @@
+"""Composes the rest: the one place that names concrete parts."""
+
+from ._run import run as run
+from ._runtime import Runtime as Runtime, open_runtime as open_runtime

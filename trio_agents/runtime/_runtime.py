@@ -1,0 +1,307 @@
+"""`open_runtime`: one nursery, the store's worker, the root scope, the loop, the plugins; and their end, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Final, Literal, Unpack, final
+
+import trio
+
+from ..agent import (
+    Agent,
+    AgentBlock,
+    AgentCreated,
+    AgentDisposed,
+    AgentOptions,
+    AgentRegistry,
+    Scope,
+    SessionCreated,
+    SessionDisposed,
+    SessionRegistry,
+    Setup,
+)
+from ..agent._registry import Directory, RegistryCore
+from ..agent._scope import OptionFields, ScopedPrompt, ScopedTools
+from ..errors import UsageError
+from ..loop import AgentLoop
+from ..models import ModelAdapter, ModelRegistry
+from ..plugins import DEFAULT_PLUGINS, Plugin
+from ..scope._dispatch import Notification
+from ..scope._lifetime import Homes
+from ..scope._scope import ScopeLife
+from ..session import Session
+from ..storage import MemoryStore, SessionStore
+from ..values import DISPOSED
+
+live_runtimes: Final[set[Runtime]] = set()
+"""The runtimes that are open in this process, for the runner that drains them on a signal."""
+
+
+@final
+class Runtime:
+    """Everything that agents need, for the length of an `open_runtime` block."""
+
+    __slots__ = ("_loop", "_models", "_scope", "_sessions")
+
+    def __init__(
+        self, scope: Scope, loop: AgentLoop, models: ModelRegistry, sessions: SessionRegistry
+    ) -> None:
+        self._scope = scope
+        self._loop = loop
+        self._models = models
+        self._sessions = sessions
+
+    @property
+    def scope(self) -> Scope:
+        """The root scope: it owns what nobody else does, and its listeners hear everything."""
+        return self._scope
+
+    @property
+    def agents(self) -> AgentRegistry:
+        """The registry of agents, seen from the root scope."""
+        return self._scope.agents
+
+    @property
+    def sessions(self) -> SessionRegistry:
+        """The live sessions."""
+        return self._sessions
+
+    @property
+    def models(self) -> ModelRegistry:
+        """The model adapters."""
+        return self._models
+
+    @property
+    def tools(self) -> ScopedTools:
+        """The tools of the root scope: every agent sees them, unless they are restricted."""
+        return self._scope.tools
+
+    @property
+    def prompt(self) -> ScopedPrompt:
+        """The prompt sections and variables of the root scope."""
+        return self._scope.prompt
+
+    @property
+    def loop(self) -> AgentLoop:
+        """The factory of its agents."""
+        return self._loop
+
+    def open_agent(
+        self,
+        session_id: str | None = None,
+        *,
+        mode: Literal["create", "resume", "either"] = "create",
+        setup: Setup | None = None,
+        options: AgentOptions | None = None,
+        **fields: Unpack[OptionFields],
+    ) -> AgentBlock:
+        """An agent for the length of a block; see `Scope.open_agent`."""
+        return self._scope.open_agent(session_id, mode=mode, setup=setup, options=options, **fields)
+
+    async def drain(self, grace: float) -> None:
+        """Start nothing any more, let running turns end, and stop what has not ended after `grace` seconds.
+
+        What is delivered meanwhile is stored, not started: a resume elsewhere finds it. Turns that are stopped end as
+        aborted(disposed) and their agents keep what is pending. The runtime does not become usable again.
+        A checkpoint; cancelling it leaves the runtime draining.
+        """
+        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not grace >= 0:
+            raise UsageError(f"grace is a number of seconds >= 0, not {grace!r}")
+        self._loop.is_draining = True
+        agents = [agent for agent in self.agents.list() if agent.status == "running"]
+        with trio.move_on_after(grace) as deadline:
+            for agent in agents:
+                await agent.when_idle()
+        if deadline.cancelled_caught:
+            for agent in agents:
+                if agent.status == "running":
+                    agent.cancel(DISPOSED, keep_inbox=True)
+            for agent in agents:
+                await agent.when_idle()
+        await trio.lowlevel.checkpoint()
+
+
+def _agent_hooks() -> Directory[Agent]:
+    def created(agent: Agent) -> tuple[type[Notification], Notification]:
+        return AgentCreated, AgentCreated(agent=agent)
+
+    def disposed(agent: Agent) -> tuple[type[Notification], Notification]:
+        return AgentDisposed, AgentDisposed(agent=agent)
+
+    return Directory("agent", created, disposed)
+
+
+def _session_hooks() -> Directory[Session]:
+    def created(session: Session) -> tuple[type[Notification], Notification]:
+        return SessionCreated, SessionCreated(session=session)
+
+    def disposed(session: Session) -> tuple[type[Notification], Notification]:
+        return SessionDisposed, SessionDisposed(session=session)
+
+    return Directory("session", created, disposed)
+
+
+def open_runtime(
+    *,
+    store: SessionStore | None = None,
+    models: Iterable[ModelAdapter] = (),
+    plugins: Iterable[Plugin] = DEFAULT_PLUGINS,
+) -> RuntimeBlock:
+    """A runtime for the length of a block: `async with open_runtime(store=..., models=[...]) as runtime`.
+
+    Leaving the block ends every agent (running turns are cancelled, their ends are logged), flushes every log and
+    leaves no task behind, whatever the body did. That wait is shielded; an agent's part of it is bounded by the
+    grace of its options.
+
+    Args:
+        store: where sessions are kept; in memory if None.
+        models: the adapters on offer.
+        plugins: optional behaviour, each called with the root scope.
+
+    Raises:
+        UsageError: two adapters of one name.
+        TeardownError: everything has ended, but something failed on the way.
+    """
+    registry = ModelRegistry()
+    for adapter in models:
+        registry.register(adapter)
+    core = RegistryCore(_agent_hooks(), _session_hooks(), store or MemoryStore())
+    return RuntimeBlock(core, registry, tuple(plugins))
+
+
+@final
+class RuntimeBlock:
+    """The block that `open_runtime` gives. Not reusable.
+
+    A class, not a generator: no generator may yield inside a nursery. The nursery is entered and left by hand, and
+    the body's exception is kept out of it, so that callers never see a group of ours.
+    """
+
+    __slots__ = (
+        "_core",
+        "_homes",
+        "_homes_left",
+        "_manager",
+        "_models",
+        "_nursery",
+        "_plugins",
+        "_runtime",
+        "_stop",
+        "_worker",
+    )
+
+    def __init__(self, core: RegistryCore, models: ModelRegistry, plugins: tuple[Plugin, ...]) -> None:
+        self._core = core
+        self._models = models
+        self._plugins = plugins
+        self._stop = trio.Event()
+        self._homes_left = trio.Event()
+        self._worker = trio.CancelScope(shield=True)
+        self._runtime: Runtime | None = None
+
+    async def __aenter__(self) -> Runtime:
+        """Open the runtime. A checkpoint."""
+        if self._runtime is not None:
+            raise UsageError("this runtime was already opened; call open_runtime() again")
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        try:
+            await self._nursery.start(self._serve_store, name="store of the runtime")
+            self._homes = await self._nursery.start(self._host_homes, name="homes of the runtime")
+            self._runtime = self._compose()
+        except BaseException as exc:
+            self._worker.cancel()
+            self._stop.set()
+            self._nursery.cancel_scope.cancel()
+            await self._leave(exc)
+            raise
+        live_runtimes.add(self._runtime)
+        return self._runtime
+
+    def _compose(self) -> Runtime:
+        root = Scope("root", parent=None, homes=self._homes, core=self._core)
+        root.life = ScopeLife(root)
+        loop = AgentLoop(self._core, self._homes, self._models)
+        root.agents.set_factory(loop)
+        runtime = Runtime(root, loop, self._models, SessionRegistry(self._core.sessions, self._core.store))
+        for plugin in self._plugins:
+            plugin(root)
+        return runtime
+
+    async def _serve_store(self, *, task_status: trio.TaskStatus[None]) -> None:
+        with self._worker:
+            await self._core.store.serve(task_status=task_status)
+
+    async def _host_homes(self, *, task_status: trio.TaskStatus[Homes]) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    homes = Homes(nursery)
+                    try:
+                        task_status.started(homes)
+                        await self._stop.wait()
+                    finally:
+                        homes.is_open = False
+        finally:
+            self._homes_left.set()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """End everything, shielded; the body's exception goes on unchanged."""
+        assert self._runtime is not None
+        failure: BaseException | None = None
+        with trio.CancelScope(shield=True):
+            try:
+                await self._end(self._runtime)
+            except Exception as error:
+                failure = error
+        live_runtimes.discard(self._runtime)
+        crash = await self._leave(exc)
+        if crash is not None:
+            raise crash
+        if failure is not None:
+            if exc is None:
+                raise failure
+            exc.add_note(f"while it was raised, the end of the runtime failed: {failure}")
+        if exc is None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _end(self, runtime: Runtime) -> None:
+        failures = []
+        for end in (runtime.scope.aclose, runtime.loop.aclose, self._core.initiators.aclose):
+            try:
+                await end()
+            except Exception as error:  # noqa: BLE001 - every stage is reached; the first failure is raised below
+                failures.append(error)
+        self._homes.is_open = False
+        self._stop.set()
+        await self._homes_left.wait()
+        self._worker.cancel()
+        if failures:
+            for later in failures[1:]:
+                failures[0].add_note(f"then, too: {later}")
+            raise failures[0]
+
+    async def _leave(self, exc: BaseException | None) -> BaseException | None:
+        """Leave the nursery. Only if one of our own tasks crashed does it see the body's exception."""
+        crashed = self._nursery.cancel_scope.cancel_called
+        try:
+            if crashed and exc is not None:
+                await self._manager.__aexit__(type(exc), exc, exc.__traceback__)
+            else:
+                await self._manager.__aexit__(None, None, None)
+        except BaseException as group:
+            return _plain(group)
+        return None
+
+
+def _plain(exc: BaseException) -> BaseException:
+    """What a group of ours is about: its only member, or the first with notes on the others."""
+    while isinstance(exc, BaseExceptionGroup):
+        first, *rest = exc.exceptions
+        for other in rest:
+            first.add_note(f"then, too: {type(other).__name__}: {other}")
+        exc = first
+    return exc

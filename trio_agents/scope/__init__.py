@@ -1,0 +1,1 @@
+"""Ownership: lifetimes, scopes, and the three ways to call a listener."""
