@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -176,7 +177,10 @@ class JsonlStore:
         def on_close(is_unwritten: bool) -> None:
             del self._live[place.session_id]
             if is_unwritten:
-                self._forget(place)
+                with contextlib.suppress(
+                    OSError
+                ):  # without a log it is no session; the next creation takes it over
+                    self._root.remove(place.directory)
 
         self._live[place.session_id] = place
         frames = FrameWriter() if place.is_compressed else None

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias, final
 
 import attrs
 
-from ..errors import SessionCorruptError, SessionLogError, SessionUnsupportedError
+from ..errors import SessionCorruptError, SessionLogError, SessionUnsupportedError, UsageError
+from ..session._bulk import decode_bulk
 from ..session._codec import BadLineError, parse_line
 from ..session._events import Event
 from ..session._packing import ChunkRun, decode_record, decode_row, is_row
@@ -22,7 +23,12 @@ Record: TypeAlias = Event | ChunkRun
 """What one line holds."""
 
 SLICE: Final = 256 * 1024
-"""How many bytes are decoded at a stretch."""
+"""How many bytes are decoded without a checkpoint."""
+
+_BULK: Final = 16 * 1024
+"""How many bytes are tried at once: so many are decoded twice where something unusual is among them."""
+
+_REFUSALS: Final = (ValueError, UsageError, RecursionError)
 
 
 @attrs.frozen(kw_only=True)
@@ -67,12 +73,33 @@ class LogScan:
         self.fault: Fault | None = None
         self.refusal: SessionLogError | None = None
 
-    def feed(self, lines: list[bytes]) -> None:
-        """Take some more lines, without their ends.
+    def feed(self, text: bytes) -> None:
+        """Take some more lines, whole and with their ends.
 
         Raises:
             SessionCorruptError: a whole record follows a bad line.
         """
+        at = 0
+        while at < len(text):
+            end = text.rfind(b"\n", at, at + _BULK) + 1 or text.index(b"\n", at) + 1
+            piece = text[at:end]
+            if self.fault is not None or not self._take_all(piece):
+                self._take_each(piece[:-1].split(b"\n"))
+            at = end
+
+    def _take_all(self, piece: bytes) -> bool:
+        """The usual case at a stretch: nothing but frequent events. If it is not so, nothing has changed."""
+        try:
+            records, seq, count = decode_bulk(piece, self.next_seq)
+        except _REFUSALS:
+            return False
+        self.records.extend(records)
+        self.lines_seen += count
+        self.next_seq = seq
+        self.good_end += len(piece)
+        return True
+
+    def _take_each(self, lines: list[bytes]) -> None:
         for line in lines:
             self.lines_seen += 1
             if self.fault is None:

@@ -19,7 +19,7 @@ from ._lines import SLICE, LogScan, Record
 from ._places import Place, check_identity
 from ._zstd import decode_frame, find_frame, frame_at, require_zstd
 
-_BLOCK: Final = 1024 * 1024
+_BLOCK: Final = 4 * 1024 * 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +81,7 @@ async def _load_plain(files: Files, place: Place) -> LoadedLog:
         last = data.rfind(b"\n") + 1
         while at < last:
             end = data.rfind(b"\n", at, at + SLICE) + 1 or data.find(b"\n", at) + 1
-            scan.feed(data[at : end - 1].split(b"\n"))
+            scan.feed(data[at:end])
             at = end
             await trio.lowlevel.checkpoint()
         rest = data[last:]
@@ -238,14 +238,13 @@ class FrameScan:
             raise self._damage(f"a frame does not decode: {exc}") from exc
         if not text.endswith(b"\n"):
             raise self._damage("a whole frame ends within a line")
-        lines = text[:-1].split(b"\n")
         if self.scan is None:
-            if len(lines) != 1:
+            if text.find(b"\n") != len(text) - 1:
                 raise self._damage("the first frame holds more than the header")
-            self.header = read_header(lines[0], self._place)
+            self.header = read_header(text[:-1], self._place)
             self.scan = LogScan(self._place.session_id, len(text), self._place.path)
         else:
-            self.scan.feed(lines)
+            self.scan.feed(text)
             if self.scan.fault is not None:
                 raise self._damage(f"a whole frame holds a bad line: {self.scan.fault.problem}")
         self.good_end = frame.end
@@ -264,7 +263,7 @@ class FrameScan:
         end = text.rfind(b"\n") + 1
         before = self.scan.good_end
         if end:
-            self.scan.feed(text[: end - 1].split(b"\n"))
+            self.scan.feed(text[:end])
         self.salvaged = text[: self.scan.good_end - before]
         return False
 
