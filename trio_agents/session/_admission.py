@@ -12,30 +12,30 @@ from typing import Final
 from msgspec import UNSET
 
 from ..errors import TrioAgentsError, UsageError, ValueNotJsonError
-from ..values._chunks import ReasoningDelta, TextDelta, ToolCallDelta
 from ..values._json import check_json
-from ..values._messages import USER, TextBlock, UserMessage
-from ._codec import decode_event, encode_event, is_registered, to_plain
+from ..values._messages import UserMessage
+from ._codec import decode_event, encode, encode_event, is_registered, to_plain
 from ._events import (
     CORE_PAYLOADS,
     KNOWN_TYPES,
     SURFACE_TYPES,
-    AssistantChunk,
     AssistantMessage,
     Draft,
     Event,
     ForeignEvent,
     Payload,
-    StepEnd,
-    StepStart,
     ToolResult,
-    TurnStart,
 )
+from ._plainness import PLAIN
 from ._wire import compact
 
+_PLAIN: Final = {
+    cls: wire_type
+    for wire_type, cls in CORE_PAYLOADS.items()
+    if wire_type not in SURFACE_TYPES and not cls.ignorable
+}
+"""Payload classes whose events have nothing but type, number, time and payload."""
 _MESSAGES: Final = frozenset((UserMessage, AssistantMessage, ToolResult))
-_CHECKED_WHEN_MADE: Final = frozenset((TurnStart, StepStart, StepEnd))
-"""Payloads whose constructor takes nothing that would not be read back."""
 
 
 def event_of(item: object, seq: int, time: int) -> Event:
@@ -44,6 +44,9 @@ def event_of(item: object, seq: int, time: int) -> Event:
     Raises:
         UsageError: it is no payload of a known type, or a draft says of it what only messages can have.
     """
+    wire_type = _PLAIN.get(type(item))
+    if wire_type is not None:
+        return Event(type=wire_type, seq=seq, time=time, data=item)
     if type(item) is Draft:
         data, op, sources = item.data, item.surface_op, item.source_event_seqs
     else:
@@ -91,36 +94,15 @@ def admit(event: Event) -> tuple[Event, bytes]:
         ValueNotJsonError: a part of it would not survive as JSON; the message names the event's type.
         UsageError: a field has a value of the wrong type.
     """
-    line = encode_event(event)
     data = event.data
-    kind = type(data)
-    if kind in _CHECKED_WHEN_MADE:
-        return event, line
-    if kind is AssistantChunk:
-        if _is_plain_delta(data):
-            return event, line
-    elif kind is UserMessage and _is_plain_text(data):
-        return event, line
+    check = PLAIN.get(type(data))
+    if check is not None and check(data):
+        try:
+            return event, encode(event)
+        except UnicodeEncodeError:  # a lone surrogate
+            return event, encode_event(event)
+    line = encode_event(event)
     return _read_back(event, line), line
-
-
-def _is_plain_delta(data: AssistantChunk) -> bool:
-    if type(data.turn) is not int or type(data.step) is not int:
-        return False
-    chunk = data.chunk
-    if type(chunk) is TextDelta or type(chunk) is ReasoningDelta:
-        return type(chunk.index) is int and type(chunk.text) is str
-    return (
-        type(chunk) is ToolCallDelta
-        and type(chunk.index) is int
-        and type(chunk.id) is str
-        and type(chunk.arguments_delta) is str
-        and (chunk.name is UNSET or type(chunk.name) is str)
-    )
-
-
-def _is_plain_text(data: UserMessage) -> bool:
-    return data.source is USER and all(type(block) is TextBlock for block in data.content)
 
 
 def _read_back(event: Event, line: bytes) -> Event:

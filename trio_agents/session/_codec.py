@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ..errors import SessionCorruptError, SessionUnsupportedError, UsageError, ValueNotJsonError
+from ..values._causes import CancelCause, TurnEndReason
+from ..values._chunks import Chunk, FinishReason
 from ..values._json import (
     Foreign,
     FrozenJson,
+    OpenUnion,
     check_json,
     decode_hook,
     dump_json,
@@ -26,7 +29,7 @@ from ..values._json import (
     escape_surrogates,
     load_json,
 )
-from ..values._messages import ModelSource, ToolResultBlock
+from ..values._messages import ContentBlock, MessageSource, ModelSource, ToolResultBlock
 from ._events import (
     CORE_PAYLOADS,
     KNOWN_TYPES,
@@ -42,6 +45,14 @@ from ._legacy import MessageIdAt, refuse_retired, upgrade
 from ._shapes import PAYLOAD_FAULTS, envelope_fault, has_overflow, integral, is_nat, is_object, is_text
 from ._wire import RawLine, compact, decode_frequent, decode_open
 
+_FAMILIES: Final[tuple[type[OpenUnion], ...]] = (
+    ContentBlock,
+    MessageSource,
+    CancelCause,
+    TurnEndReason,
+    FinishReason,
+    Chunk,
+)
 _REFUSALS: Final = (ValueError, UsageError, RecursionError)
 """What a typed decode raises (msgspec's own errors are ValueErrors; UsageError comes from our constructors)."""
 
@@ -55,11 +66,21 @@ class BadLineError(SessionCorruptError):
 
 # --- registry of payload types --------------------------------------------------------------------
 
+PayloadT = TypeVar("PayloadT", bound=Payload)
+
 _registered: Final[dict[str, type[Any]]] = {}
-_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {}
+# Made at import, for every class that may be met: msgspec then knows their fields for good. Later it could not
+# resolve the annotations of classes whose `__module__` the package's front door has changed to its own.
+_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {
+    cls: msgspec.json.Decoder(cls, dec_hook=decode_hook)
+    for cls in (
+        *CORE_PAYLOADS.values(),
+        *(member for family in _FAMILIES for member in family.members.values()),
+    )
+}
 
 
-def register_event(cls: type[Any]) -> type[Any]:
+def register_event(cls: type[PayloadT]) -> type[PayloadT]:
     """Make a payload class known to every log; usable as a class decorator.
 
     The class is a final, frozen `msgspec.Struct` that inherits from `Payload`, with its `wire_type` and, unless
@@ -70,11 +91,12 @@ def register_event(cls: type[Any]) -> type[Any]:
         UsageError: it is no such class, or its wire type belongs to another.
     """
     wire_type = getattr(cls, "wire_type", None)
-    if not (isinstance(cls, type) and issubclass(cls, Payload) and issubclass(cls, Struct)):
+    given: object = cls
+    if not (isinstance(given, type) and issubclass(given, Payload) and issubclass(given, Struct)):
         raise UsageError(f"an event payload is a msgspec.Struct and a Payload, not {cls!r}")
     if not is_text(wire_type) or "/" not in wire_type:
         raise UsageError(f"{cls.__qualname__}.wire_type is a text such as 'plugin/thing', not {wire_type!r}")
-    if not cls.__struct_config__.frozen:
+    if not given.__struct_config__.frozen:
         raise UsageError(
             f"{cls.__qualname__} must be declared with frozen=True: what is logged cannot change"
         )
@@ -130,7 +152,8 @@ def _plain_hook(value: object) -> object:
     return encode_hook(value)
 
 
-_encoder: Final = msgspec.json.Encoder(enc_hook=_raw_hook)
+encode: Final = msgspec.json.Encoder(enc_hook=_raw_hook).encode
+"""The line of an event in which nothing is unusual; everything else is for `encode_event`."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -142,7 +165,7 @@ def encode_event(event: Event) -> bytes:
     if type(event) is VerbatimEvent:
         return event.line
     try:
-        line = _encoder.encode(event)
+        line = encode(event)
     except UnicodeEncodeError:  # a lone surrogate
         return _encode_text(event)
     except (NotImplementedError, TypeError, ValueError, RecursionError) as exc:
@@ -332,7 +355,7 @@ def _payload(kind: str, data: object, *, ignorable: bool) -> object:
     return ForeignEvent(kind, FrozenJson(dump_json(data)), ignorable=ignorable)
 
 
-def _pruned(kind: str, cls: type[Any], data: object) -> object:
+def _pruned(kind: str, cls: type[Any], data: Any) -> object:
     """The payload without the fields that its class does not know; for messages also within the message.
 
     Only what code relies on is mended: the payload itself, its message, the source of an answer, the block of a

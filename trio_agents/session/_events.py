@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Literal, TypeAlias, final
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ..errors import UsageError
-from ..values._causes import Interrupted, TurnEndReason
+from ..values._causes import TurnEndReason
 from ..values._chunks import Chunk, LlmFailure
-from ..values._json import Foreign, FrozenJson, OpenUnion
-from ..values._messages import ContentBlock, Message, TokenUsage, UserMessage
+from ..values._json import FrozenJson
+from ..values._messages import Message, TokenUsage, UserMessage
 
 
 class Payload:
@@ -400,15 +399,55 @@ CORE_PAYLOADS: Final[dict[str, type[Any]]] = {
 """Wire type to payload class, for every type that this package interprets."""
 
 KNOWN_TYPES: Final = frozenset(
-    """
-    agent-preset/selected agent/inbox/spliced approval/asked approval/decided approval/policy assistant/chunk
-    assistant/message command/done command/run compaction/end compaction/prune compaction/start
-    compaction/summary feedback/record goal/change hook/invoked hook/result llm/retry llm/retry-started
-    permission/preset plan/mode request/context request/header sandbox/mode schedule/change session/end-seed
-    session/title session/title-llm-request step/end step/start subagent/descriptor team/member team/task
-    team/message/delivered team/message/queued todo/write tool-workflow/agent-end tool-workflow/agent-start
-    tool-workflow/run-end tool-workflow/run-start tool/call tool/code-dispatch tool/code-dispatch-start
-    tool/result turn/end turn/start user/message web/deepseek-search-llm-request
-    """.split()
+    [
+        "agent-preset/selected",
+        "agent/inbox/spliced",
+        "approval/asked",
+        "approval/decided",
+        "approval/policy",
+        "assistant/chunk",
+        "assistant/message",
+        "command/done",
+        "command/run",
+        "compaction/end",
+        "compaction/prune",
+        "compaction/start",
+        "compaction/summary",
+        "feedback/record",
+        "goal/change",
+        "hook/invoked",
+        "hook/result",
+        "llm/retry",
+        "llm/retry-started",
+        "permission/preset",
+        "plan/mode",
+        "request/context",
+        "request/header",
+        "sandbox/mode",
+        "schedule/change",
+        "session/end-seed",
+        "session/title",
+        "session/title-llm-request",
+        "step/end",
+        "step/start",
+        "subagent/descriptor",
+        "team/member",
+        "team/task",
+        "team/message/delivered",
+        "team/message/queued",
+        "todo/write",
+        "tool-workflow/agent-end",
+        "tool-workflow/agent-start",
+        "tool-workflow/run-end",
+        "tool-workflow/run-start",
+        "tool/call",
+        "tool/code-dispatch",
+        "tool/code-dispatch-start",
+        "tool/result",
+        "turn/end",
+        "turn/start",
+        "user/message",
+        "web/deepseek-search-llm-request",
+    ]
 )
 """The 48 types of format version 0. Any other type must be ignorable, or the log is refused."""

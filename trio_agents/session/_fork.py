@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-
 from ..errors import UsageError
 from ._header import SessionHeader
 from ._history import Events

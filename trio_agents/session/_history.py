@@ -82,7 +82,7 @@ class History:
         if len(packed) == len(self._records) - tail:
             return
         start = self._records[tail]
-        first = start.seq0 if type(start) is ChunkRun else start.seq  # type: ignore[union-attr]
+        first = start.seq0 if type(start) is ChunkRun else start.seq
         if self._starts is None:
             self._starts = array("q", range(tail))
         del self._records[tail:], self._starts[tail:]
@@ -97,7 +97,7 @@ class History:
         index = len(records)
         while index > 0:
             record = records[index - 1]
-            if type(record) is ChunkRun or record.type == "step/start":  # type: ignore[union-attr]
+            if type(record) is ChunkRun or record.type == "step/start":
                 break
             index -= 1
         return index
@@ -131,7 +131,7 @@ class History:
             if type(record) is ChunkRun:
                 break
             events.append(record)
-        return events  # type: ignore[return-value]
+        return events
 
     def _expand(self, run: ChunkRun) -> list[Event]:
         seq0, events = self._expanded
@@ -148,7 +148,7 @@ class History:
         for position in range(index - 1, -1, -1):
             record = self._records[position]
             if type(record) is not ChunkRun:
-                data = record.data  # type: ignore[union-attr]
+                data = record.data
                 if type(data) is TurnEnd:
                     return None
                 if type(data) is TurnStart:

@@ -7,8 +7,8 @@ checkpoint; whoever calls it is protected from KeyboardInterrupt.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Sequence
+from threading import get_ident
 from typing import Final, Protocol, TypeAlias, final
 
 import trio
@@ -18,7 +18,6 @@ from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, 
 from ..values._messages import UserMessage
 from ._admission import admit, event_of
 from ._events import (
-    AssistantChunk,
     Draft,
     Event,
     Header,
@@ -28,10 +27,10 @@ from ._events import (
     RequestHeader,
     StepEnd,
 )
-from ._grammar import START, State, after, violation
+from ._grammar import RULES, START, State, after, violation
 from ._header import SessionHeader
 from ._history import Events, History
-from ._pending import Pending
+from ._pending import ABOUT_INBOX, Pending
 from ._surface import Surface
 
 logger: Final = logging.getLogger("trio_agents")
@@ -111,14 +110,21 @@ class Ledger:
         self.deferred: list[Callable[[], object]] | None = None
         self.closed = False
         self.lot: trio.lowlevel.ParkingLot | None = None
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
 
     # --- appending --------------------------------------------------------------------------------
 
     def append(self, items: Sequence[object]) -> tuple[Event, ...]:
         """Append all items or none; see `Pen.append`. To be called from a section protected from interrupts."""
-        writer = self._may_append(items)
-        events, lines, state = self._admit(items)
+        writer = self.writer
+        if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
+            raise self._refusal(items)
+        if len(items) == 1:
+            event, line, state = self._admit_one(items[0])
+            events: tuple[Event, ...] = (event,)
+            lines: tuple[bytes, ...] = (line,)
+        else:
+            events, lines, state = self._admit_all(items)
         try:
             writer.write(events, lines)
         except SessionLogError as exc:
@@ -128,48 +134,50 @@ class Ledger:
         self._dispatch(events)
         return events
 
-    def _may_append(self, items: Sequence[object]) -> Writer:
+    def _refusal(self, items: Sequence[object]) -> Exception:
+        """Why nothing can be appended at this moment."""
+        what, session_id = names(items), self.header.id
         if self.closed:
-            raise SessionClosedError(
-                f"session {self.header.id!r} is closed; {names(items)} cannot be appended any more",
-                session_id=self.header.id,
+            return SessionClosedError(
+                f"session {session_id!r} is closed; {what} cannot be appended any more", session_id=session_id
             )
-        if threading.get_ident() != self.thread:
-            raise UsageError(
-                f"session {self.header.id!r} belongs to another thread; use trio.from_thread.run_sync"
+        if get_ident() != self.thread:
+            return UsageError(
+                f"{what} refused: session {session_id!r} belongs to another thread; use trio.from_thread.run_sync"
             )
         if self.dispatching:
-            raise ReentrantAppendError(
-                f"{names(items)} refused: session {self.header.id!r} is telling its observers about an append; "
+            return ReentrantAppendError(
+                f"{what} refused: session {session_id!r} is telling its observers about an append; "
                 "schedule the work with Scope.start_soon, or follow the session"
             )
-        if self.writer is None:
-            raise UsageError(
-                f"session {self.header.id!r} has no writer yet; {names(items)} cannot be appended"
-            )
-        return self.writer
+        return UsageError(f"{what} refused: session {session_id!r} has no writer yet")
 
-    def _admit(self, items: Sequence[object]) -> tuple[tuple[Event, ...], tuple[bytes, ...], State]:
-        """Check and encode all items as the log's next events. Changes nothing."""
-        seq, time, state = len(self.history), self.now(), self.state
-        if len(items) == 1:
-            event = event_of(items[0], seq, time)
-            problem = violation(state, event)
+    def _admit_one(self, item: object) -> tuple[Event, bytes, State]:
+        """Check and encode the log's next event. Changes nothing."""
+        state = self.state
+        event = event_of(item, len(self.history), self.now())
+        rule = RULES.get(type(event.data))
+        if rule is not None:
+            problem = rule[0](state, event)
             if problem is not None:
                 raise UsageError(f"{event.type} refused: {problem}")
-            if event.surface_op is not UNSET:
-                self.surface.check(event)
-            elif type(event.data) is InboxSpliced:
-                self.pending.check(event.data)
-            event, line = admit(event)
-            return (event,), (line,), after(state, event)
-        events, lines = [], []
-        for event in self._checked(items, seq, time):
-            event, line = admit(event)
-            events.append(event)
-            lines.append(line)
+        if event.surface_op is not UNSET:
+            self.surface.check(event)
+        elif rule is None and type(event.data) is InboxSpliced:
+            self.pending.check(event.data)
+        event, line = admit(event)
+        if rule is not None:
+            state = rule[1](state, event)
+        return event, line, state
+
+    def _admit_all(self, items: Sequence[object]) -> tuple[tuple[Event, ...], tuple[bytes, ...], State]:
+        """Check and encode the log's next events, each in the state that those before it lead to."""
+        seq = len(self.history)
+        admitted = [admit(event) for event in self._checked(items, seq, self.now())]
+        state = self.state
+        for event, _ in admitted:
             state = after(state, event)
-        return tuple(events), tuple(lines), state
+        return tuple(event for event, _ in admitted), tuple(line for _, line in admitted), state
 
     def _checked(self, items: Sequence[object], seq: int, time: int) -> list[Event]:
         """Several drafts as events, each checked in the state that those before it lead to."""
@@ -204,15 +212,16 @@ class Ledger:
         self.state = state
         for event in events:
             history.append(event)
-            data = event.data
             if event.surface_op is not UNSET:
                 self.surface.apply(event)
-            elif type(data) is StepEnd:
-                history.compact()
-            elif type(data) is RequestHeader:
-                self.request = data.header
-            elif type(data) is RequestContext:
-                self.context = data
+            else:
+                kind = type(event.data)
+                if kind is StepEnd:
+                    history.compact()
+                elif kind is RequestHeader:
+                    self.request = event.data.header
+                elif kind is RequestContext:
+                    self.context = event.data
         if self.lot is not None:
             self.lot.unpark_all()
             self.lot = None
@@ -226,14 +235,21 @@ class Ledger:
             for event in events:
                 for entry in self.observers:
                     self._tell(entry.fn, event)
-                if type(event.data) is not AssistantChunk:
+                if type(event.data) in ABOUT_INBOX:
                     removed = self.pending.take(event)
                     if self.project is not None and type(event.data) is InboxSpliced:
-                        self.project(event.data, removed)
+                        self._show(event, removed)
         finally:
             self.dispatching = False
             if self.deferred is not None:
                 self._run_deferred()
+
+    def _show(self, event: Event, removed: tuple[UserMessage, ...]) -> None:
+        assert self.project is not None
+        try:
+            self.project(event.data, removed)
+        except Exception:
+            logger.exception("session %s: the inbox failed on event %d", self.header.id, event.seq)
 
     def _tell(self, fn: Observer, event: Event) -> None:
         try:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import final, overload
 
 import trio
-from msgspec import UNSET
 
 from ..errors import SessionClosedError, SessionCorruptError, UsageError
 from ..values._causes import INTERRUPTED, TurnEndReason
@@ -29,8 +28,8 @@ from ._history import Events
 from ._ledger import Entry, ForkInto, Ledger, Observer, Projection, Writer, names
 from ._packing import ChunkRun
 from ._pending import Pending
-from ._replay import check_prefix, replay
 from ._repair import closers
+from ._replay import check_prefix, replay
 from ._surface import Messages
 
 

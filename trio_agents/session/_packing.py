@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union, final
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Final, TypeAlias, final
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -65,9 +65,7 @@ class _CallRow(_Exact, frozen=True, kw_only=True, gc=False, tag_field="type", ta
     data: _CallDeltas
 
 
-_Row: TypeAlias = Union[_TextRow, _ReasoningRow, _CallRow]
-_DELTAS: Final[dict[type[Any], type[Any]]] = {TextDelta: _TextRow, ReasoningDelta: _ReasoningRow}
-
+_Row: TypeAlias = _TextRow | _ReasoningRow | _CallRow
 _rows: Final = msgspec.json.Decoder(_Row)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -146,7 +144,7 @@ def _row(run: list[Event]) -> _Row:
     data = first.data
     chunk = data.chunk
     times = [event.time for event in run]
-    dt = tuple(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    dt = tuple(later - earlier for earlier, later in pairwise(times))
     if type(chunk) is ToolCallDelta:
         members = tuple(event.data.chunk.arguments_delta for event in run)
         calls = _CallDeltas(
@@ -161,8 +159,8 @@ def _row(run: list[Event]) -> _Row:
         return _CallRow(seq0=first.seq, time0=first.time, data=calls)
     texts = tuple(event.data.chunk.text for event in run)
     deltas = _Deltas(turn=data.turn, step=data.step, index=chunk.index, dt=dt, texts=texts)
-    row: _Row = _DELTAS[type(chunk)](seq0=first.seq, time0=first.time, data=deltas)
-    return row
+    kind: type[_TextRow | _ReasoningRow] = _TextRow if type(chunk) is TextDelta else _ReasoningRow
+    return kind(seq0=first.seq, time0=first.time, data=deltas)
 
 
 def _encode(row: _Row) -> bytes:
@@ -217,14 +215,17 @@ def decode_row(line: bytes, *, seq: int | None = None) -> ChunkRun:
 
 def _decode_row(line: bytes) -> _Row:
     try:
-        return _rows.decode(line)
+        row: _Row = _rows.decode(line)
     except (ValueError, RecursionError):
         pass
+    else:
+        return row
     # Lone surrogates, bytes that are not UTF-8, 1.0 for 1: all allowed, none of it for msgspec's decoder.
     try:
-        return msgspec.convert(parse_line(line), _Row)
+        row = msgspec.convert(parse_line(line), _Row)
     except msgspec.ValidationError as exc:
         raise BadLineError(f"a malformed row: {exc}") from exc
+    return row
 
 
 def _events(row: _Row) -> list[Event]:

@@ -19,6 +19,9 @@ from ._packing import ChunkRun
 
 SPLICED: Final = "agent/inbox/spliced"
 
+ABOUT_INBOX: Final = frozenset((InboxSpliced, UserMessage, TurnStart, TurnEnd))
+"""The payloads that `Pending.take` has to see."""
+
 Kind: TypeAlias = Literal["insert", "claim", "cancel", "replace", "move"]
 """What a splice did, as the log alone tells it."""
 

@@ -6,7 +6,7 @@ died, a turn whose closers the storage refused, and a turn whose driver was take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ..values._causes import INTERRUPTED, TurnEndReason
@@ -131,17 +131,12 @@ def repair(records: Sequence[Event | ChunkRun], seed_length: int = 0) -> list[Ev
     return [event_of(draft, seq, last.time) for seq, draft in enumerate(drafts, last.seq + 1)]
 
 
-def prefix_marker(records: Iterable[Event | ChunkRun]) -> list[Draft]:
+def prefix_marker(records: Sequence[Event | ChunkRun]) -> list[Draft]:
     """What ends the prefix that a session starts with: one marker, or nothing if the prefix ends with one.
 
     For a session that was given a prefix, even an empty one; a fresh session has none.
     """
-    last: Event | ChunkRun | None = None
-    if isinstance(records, Sequence):
-        last = records[-1] if records else None
-    else:
-        for last in records:
-            pass
+    last = records[-1] if records else None
     if isinstance(last, Event) and type(last.data) is SessionEndSeed:
         return []
     return [Draft(SessionEndSeed())]

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from msgspec import UNSET
 
 from ..errors import UsageError
-from ..values._messages import UserMessage
 from ._admission import admit
 from ._codec import payload_class
 from ._events import (
     AssistantChunk,
     Event,
     ForeignEvent,
-    InboxSpliced,
     RequestContext,
     RequestHeader,
-    TurnEnd,
-    TurnStart,
 )
 from ._grammar import RULES, START, after, violation
 from ._history import History
 from ._ledger import Ledger
 from ._packing import ChunkRun
-from ._pending import SPLICED, take_stored
+from ._pending import ABOUT_INBOX, SPLICED, take_stored
 from ._surface import Surface
-
-_WAITING: Final = frozenset((InboxSpliced, UserMessage, TurnStart, TurnEnd))
-"""The payloads that say something of the inbox."""
 
 
 def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
@@ -65,7 +57,7 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         if record.surface_op is not UNSET:
             surface.check(record)
             surface.apply(record)
-        if kind in _WAITING or record.type == SPLICED:
+        if kind in ABOUT_INBOX or record.type == SPLICED:
             take_stored(ledger.pending, record, seed_length)
         elif kind is RequestHeader:
             ledger.request = data.header

@@ -8,7 +8,7 @@ whatever they refuse goes the slow way in `_codec`, which decides whether it is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal, TypeAlias, Union
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -55,17 +55,27 @@ def compact(seqs: tuple[int, ...] | range) -> tuple[int, ...] | range:
 
 # --- closed families ------------------------------------------------------------------------------
 
-_Block: TypeAlias = Union[
-    messages.TextBlock, messages.ReasoningBlock, messages.ImageBlock, messages.ToolCallBlock
-]  # fmt: skip
-_Source: TypeAlias = Union[
-    messages.UserSource, messages.ModelSource, messages.ToolSource, messages.GoalSource, messages.AgentSource,
-    messages.WebhookSource, messages.PluginSource,
-]  # fmt: skip
-_Cause: TypeAlias = Union[causes.ByUser, causes.ByParent, causes.ByHook, causes.Disposed]
-_Stopped: TypeAlias = Union[
-    chunks.Stop, chunks.ToolCalls, chunks.MaxTokens, chunks.Refused, chunks.FinishAborted, chunks.FinishError
-]  # fmt: skip
+_Block: TypeAlias = (
+    messages.TextBlock | messages.ReasoningBlock | messages.ImageBlock | messages.ToolCallBlock
+)
+_Source: TypeAlias = (
+    messages.UserSource
+    | messages.ModelSource
+    | messages.ToolSource
+    | messages.GoalSource
+    | messages.AgentSource
+    | messages.WebhookSource
+    | messages.PluginSource
+)
+_Cause: TypeAlias = causes.ByUser | causes.ByParent | causes.ByHook | causes.Disposed
+_Stopped: TypeAlias = (
+    chunks.Stop
+    | chunks.ToolCalls
+    | chunks.MaxTokens
+    | chunks.Refused
+    | chunks.FinishAborted
+    | chunks.FinishError
+)
 
 
 class _Exact(Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True):
@@ -76,10 +86,16 @@ class _Aborted(_Exact, frozen=True, kw_only=True, gc=False, tag_field="kind", ta
     reason: _Cause
 
 
-_End: TypeAlias = Union[
-    causes.Completed, causes.Blocked, causes.HitMaxTokens, causes.Refusal, causes.HitMaxRequests,
-    causes.Interrupted, causes.Failed, _Aborted,
-]  # fmt: skip
+_End: TypeAlias = (
+    causes.Completed
+    | causes.Blocked
+    | causes.HitMaxTokens
+    | causes.Refusal
+    | causes.HitMaxRequests
+    | causes.Interrupted
+    | causes.Failed
+    | _Aborted
+)
 
 
 class _TurnEnd(_Exact, frozen=True, kw_only=True, gc=False):
@@ -256,10 +272,19 @@ class _OpenSpliceLine(
     data: _OpenSplice
 
 
-_Line: TypeAlias = Union[
-    _TurnStartLine, _TurnEndLine, _StepStartLine, _StepEndLine, _ToolCallLine, _ToolStartedLine, _ChunkLine,
-    _SpliceLine, _UserLine, _AnswerLine, _ResultLine,
-]  # fmt: skip
+_Line: TypeAlias = (
+    _TurnStartLine
+    | _TurnEndLine
+    | _StepStartLine
+    | _StepEndLine
+    | _ToolCallLine
+    | _ToolStartedLine
+    | _ChunkLine
+    | _SpliceLine
+    | _UserLine
+    | _AnswerLine
+    | _ResultLine
+)
 
 # --- from wire structs to the vocabulary ----------------------------------------------------------
 
