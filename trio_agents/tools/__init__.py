@@ -22,6 +22,7 @@ from ._results import (
 )
 from .commands import command_tool as command_tool
 from .files import file_tools as file_tools
+from .web import fetch_tool as fetch_tool
 
 for _public in (
     ToolContext, Tool, ToolDecorator, schema_tool, tool, Entry, Layer, Image, ToolReturn, encode_result, error_result,
