@@ -13,6 +13,7 @@ from ._reply import (
     Sleep as Sleep,
     Stubborn as Stubborn,
 )
+from .openai import OpenAIChat as OpenAIChat
 from .scripted import ScriptedModel as ScriptedModel
 
 for _public in (

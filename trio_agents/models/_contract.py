@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 import attrs
 
 from ..session._events import ToolSpec
 from ..values._chunks import Chunk
-from ..values._messages import Message
+from ..values._messages import Attachment, Message
+
+AttachmentReader: TypeAlias = Callable[[Attachment], Awaitable[bytes]]
+"""Gives the bytes that an attachment in a message stands for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -24,11 +27,12 @@ class ModelRequest:
         tools: the tools on offer, in order.
         max_tokens, effort, temperature, stop: settings; None means that the provider decides.
         session_id, turn, step, attempt: where in the log the request belongs, for tracing and caching.
+        read_attachment: gives the bytes of the attachments in `messages`; no part of the request's identity.
     """
 
     provider: str
     model: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     system: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
@@ -39,6 +43,7 @@ class ModelRequest:
     turn: int = 1
     step: int = 1
     attempt: int = 1
+    read_attachment: AttachmentReader | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

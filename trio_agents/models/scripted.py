@@ -82,7 +82,7 @@ class ScriptedModel:
         before = self._answers
         self._answers = iter([*before, *answers])
 
-    async def info(self, model: str) -> ModelInfo:  # noqa: ARG002 - the contract's shape
+    async def info(self, model: str) -> ModelInfo:
         """What the script's author says of any model."""
         await trio.lowlevel.checkpoint()
         return self._info

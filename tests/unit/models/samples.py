@@ -8,10 +8,13 @@ from typing import Any
 from msgspec import UNSET
 
 from trio_agents.models import ModelAdapter, ModelRequest
+from trio_agents.session._events import ToolSpec
 from trio_agents.values._chunks import Chunk
 from trio_agents.values._json import FrozenJson
 from trio_agents.values._messages import (
+    Attachment,
     ContentBlock,
+    ImageBlock,
     Message,
     ModelSource,
     ReasoningBlock,
@@ -56,6 +59,16 @@ def result(call_id: str = "c1", *content: str | ContentBlock, id: str = "r", err
         tool_call_id=call_id, content=tuple(as_block(part) for part in content), is_error=error
     )
     return Message(id=id, role="user", content=(block,), source=ToolSource(call_id=call_id))
+
+
+def picture(id: str, media_type: Any = "image/png") -> ImageBlock:
+    attachment = Attachment(attachment_id=id, media_type=media_type, bytes=3, width=1, height=1)
+    return ImageBlock(attachment=attachment)
+
+
+def tool(name: str) -> ToolSpec:
+    schema = FrozenJson.of({"type": "object", "properties": {}})
+    return ToolSpec(name=name, description=f"Does {name}.", parameters=schema)
 
 
 def request(*messages: Message, provider: str = "openai", model: str = "m", **settings: Any) -> ModelRequest:

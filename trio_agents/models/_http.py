@@ -1,0 +1,387 @@
+"""One endpoint of a provider over HTTP: connection pool, deadlines, events in, errors as `ModelError`.
+
+The rules that every adapter gets from here:
+
+* A response is closed, and its connection given back or broken, before `post` returns or raises.
+* The adapter's four deadlines measure what the provider does. Time that passes inside the callback, and lines
+  that only keep a connection alive, count for nothing.
+* An httpx2 stream is a chain of generators. It is read to its end, or cancelled to its end; it is never dropped
+  half-way, which would leave its connection to the garbage collector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import math
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Final, final
+
+import attrs
+import trio
+
+from ..errors import ModelError, UsageError
+from ._failures import Redactor, error_from_response, request_id
+from ._sse import SseDecoder
+
+if TYPE_CHECKING:
+    import httpx2
+
+_ERROR_BODY: Final = 64 * 1024
+"""Bytes of an error's body that are looked at."""
+_ERROR_BODY_WAIT: Final = 5.0
+_DRAIN: Final = 0.5
+"""Seconds that the end of a response may take after its last event; its connection can then be used again."""
+_CLOSE_GRACE: Final = 5.0
+_EPILOGUE: Final = 5.0
+"""Seconds of silence that are granted after the last content: some servers never say that they are done."""
+_SECRET: Final = re.compile("(?i)auth|key|token|secret|cookie|password")
+
+
+class Verdict(enum.Enum):
+    """What an adapter says of an event."""
+
+    PROGRESS = 1
+    """It told something."""
+    NOTHING = 2
+    """It only kept the stream alive."""
+    ENDING = 3
+    """The answer is complete; facts such as the usage may follow."""
+    LAST = 4
+    """Nothing can follow."""
+
+
+OnEvent = Callable[[bytes, bytes], Verdict]
+
+
+@final
+@attrs.frozen(kw_only=True)
+class Deadlines:
+    """Seconds; None is without a bound.
+
+    Attributes:
+        connect: until a connection stands.
+        first_byte: from the request to the first event that tells something.
+        silence: between two such events.
+        total: for the whole request.
+    """
+
+    connect: float | None
+    first_byte: float | None
+    silence: float | None
+    total: float | None
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if value is not None and not (type(value) in {int, float} and 0 < value < math.inf):
+                raise UsageError(f"{name}_timeout is a positive number of seconds or None, not {value!r}")
+
+
+def load_httpx2(who: str) -> None:
+    """See that httpx2 can be imported: it is an extra, and slow to import inside a running loop.
+
+    Raises:
+        UsageError: it is not installed; the text says how to get it.
+    """
+    try:
+        import httpx2  # noqa: F401
+    except ModuleNotFoundError as exc:
+        raise UsageError(
+            f"{who} needs httpx2, which comes with an extra: pip install 'trio-agents[openai]'"
+        ) from exc
+
+
+def secret(who: str, value: str | None, variable: str) -> str | None:
+    """An API key, given or from the environment, without the blanks around it; None if there is none.
+
+    Raises:
+        UsageError: it holds characters that no HTTP header may hold. The text does not show it.
+    """
+    if value is None:
+        value = os.environ.get(variable)
+    if value is None or not value.strip():
+        return None
+    value = value.strip()
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(f"the API key of {who} holds characters that cannot be sent in an HTTP header")
+    return value
+
+
+@final
+class Endpoint:
+    """Posts requests and pushes the events of their answers. One per adapter; safe for many tasks at once."""
+
+    def __init__(
+        self,
+        *,
+        who: str,
+        base_url: str,
+        headers: Mapping[str, str],
+        secrets: Mapping[str, str],
+        deadlines: Deadlines,
+        client: httpx2.AsyncClient | None = None,
+        max_connections: int = 100,
+    ) -> None:
+        """Keep what is needed; no connection is made yet.
+
+        Args:
+            who: the provider, for texts.
+            base_url: what paths are added to.
+            headers: sent with every request, and shown to nobody.
+            secrets: likewise; their values are taken out of every text as well.
+            deadlines: see there.
+            client: the caller's own client, which stays theirs to close.
+            max_connections: the size of our own client's pool.
+        """
+        self._who = who
+        self._url = _checked_url(who, base_url)
+        # A header that the caller gives beats the key that was found in the environment.
+        named = {name.lower(): value for name, value in headers.items()}
+        self._headers = {
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "trio-agents",
+            **secrets,
+            **named,
+        }
+        self._deadlines = deadlines
+        self._client = client
+        self._owned: httpx2.AsyncClient | None = None
+        self._opening = trio.Lock()
+        self._max_connections = max_connections
+        hidden = [*secrets.values(), *(value for name, value in named.items() if _SECRET.search(name))]
+        self.redact = Redactor([word for value in hidden for word in (value, *value.split())])
+
+    @property
+    def shown_url(self) -> str:
+        """The base URL without its query."""
+        port = "" if self._url.port is None else f":{self._url.port}"
+        return f"{self._url.scheme}://{self._url.host}{port}{self._url.path.rstrip('/')}"
+
+    async def aclose(self) -> None:
+        """Close our own client and its connections; a later request opens another. A caller's client is left."""
+        owned, self._owned = self._owned, None
+        if owned is not None:
+            with trio.move_on_after(_CLOSE_GRACE, shield=True):
+                await owned.aclose()
+        await trio.lowlevel.checkpoint()
+
+    async def post(self, path: str, body: bytes, on_event: OnEvent) -> bool:
+        """Send a request and hand over each event of the answer as it comes.
+
+        Returns:
+            True if `on_event` called one the last, False if the stream came to its end without it.
+
+        Raises:
+            ModelError: the request failed. What `on_event` raises passes through unchanged.
+        """
+        import httpx2
+
+        watch = _Watch(self._who, self._deadlines)
+        try:
+            with watch.scope:
+                client = await self._get_client()
+                request = client.build_request(
+                    "POST",
+                    self._url.copy_with(path=self._url.path + path),
+                    content=body,
+                    headers=self._headers,
+                    timeout=httpx2.Timeout(None, connect=self._deadlines.connect),
+                )
+                response = await client.send(request, stream=True)
+                try:
+                    await self._check(response)
+                    return await self._pump(response, on_event, watch)
+                finally:
+                    with trio.move_on_after(_CLOSE_GRACE, shield=True):
+                        await response.aclose()
+        except httpx2.ConnectTimeout as exc:
+            raise watch.connect_timeout() from self.redact.cause(exc)
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as exc:
+            text = str(exc) or type(exc).__name__
+            raise ModelError(
+                self.redact(f"the connection to {self._who} ({self.shown_url}) failed: {text}"),
+                code="TRANSPORT",
+                request_id=watch.request_id,
+            ) from self.redact.cause(exc)
+        raise watch.timeout()
+
+    async def _get_client(self) -> httpx2.AsyncClient:
+        if self._client is not None:
+            return self._client
+        async with self._opening:
+            if self._owned is None:
+                # Reading the certificates of the system takes tens of milliseconds: not on the loop.
+                make = functools.partial(_make_client, self._url, self._max_connections)
+                self._owned = make() if self._url.scheme == "http" else await trio.to_thread.run_sync(make)
+            return self._owned
+
+    async def _check(self, response: httpx2.Response) -> None:
+        """See that an answer is a stream of events; anything else is an error, and says which."""
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        ok = response.status_code == 200
+        if ok and kind not in {"application/json", "text/html"}:
+            return
+        body = bytearray()
+        parts = response.aiter_bytes()
+        with trio.move_on_after(_ERROR_BODY_WAIT):
+            while len(body) < _ERROR_BODY:
+                try:
+                    body += await anext(parts)
+                except StopAsyncIteration:
+                    break
+            else:
+                await _cancel_to_the_end(parts)
+        error = error_from_response(
+            self._who, response.status_code, response.headers, bytes(body), self.redact
+        )
+        if ok:
+            raise ModelError(
+                self.redact(
+                    f"{self._who} answered with {kind} where a stream of events was asked for: {error}"
+                ),
+                code="MALFORMED_RESPONSE",
+                status=200,
+                request_id=error.request_id,
+            )
+        raise error
+
+    async def _pump(self, response: httpx2.Response, on_event: OnEvent, watch: _Watch) -> bool:
+        decoder = SseDecoder()
+        parts = response.aiter_bytes()
+        watch.request_id = request_id(response.headers)
+        while True:
+            try:
+                piece = await anext(parts)
+            except StopAsyncIteration:
+                break
+            try:
+                last = _hand_over(decoder.feed(piece), on_event, watch)
+            except BaseException as exc:
+                if isinstance(exc, ModelError) and exc.request_id is None:
+                    exc.request_id = watch.request_id
+                await _cancel_to_the_end(parts)
+                raise
+            if last:
+                await _drain(parts, watch)
+                return True
+        return _hand_over(decoder.close(), on_event, watch)
+
+
+def _checked_url(who: str, base_url: str) -> httpx2.URL:
+    """The URL that paths are added to; a query stays with every request.
+
+    Raises:
+        UsageError: it is no HTTP URL, or holds a secret: addresses are logged by the HTTP client and by proxies.
+            The text does not show it.
+    """
+    import httpx2
+
+    try:
+        url = httpx2.URL(base_url)
+    except (httpx2.InvalidURL, TypeError):
+        url = httpx2.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise UsageError(f"the base URL of {who} must begin with http:// or https:// and name a host")
+    if url.userinfo or any(_SECRET.search(name) for name in url.params):
+        raise UsageError(
+            f"the base URL of {who} holds a password or a key, which logs would show: give api_key= or headers="
+        )
+    return url.copy_with(path=url.path.rstrip("/") + "/")
+
+
+def _make_client(url: httpx2.URL, max_connections: int) -> httpx2.AsyncClient:
+    import httpx2
+
+    limits = httpx2.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+    if url.scheme == "http":
+        # No certificate is ever looked at; a context without any is cheap and trusts nobody.
+        bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        local = url.host in {"localhost", "127.0.0.1", "::1"}
+        return httpx2.AsyncClient(limits=limits, verify=bare, trust_env=not local)
+    return httpx2.AsyncClient(limits=limits)
+
+
+def _hand_over(events: list[tuple[bytes, bytes]], on_event: OnEvent, watch: _Watch) -> bool:
+    seen = Verdict.NOTHING
+    for name, data in events:
+        verdict = on_event(name, data)
+        if verdict is Verdict.LAST:
+            return True
+        if verdict is not Verdict.NOTHING:
+            seen = verdict
+    if seen is Verdict.PROGRESS:
+        watch.progress()
+    elif seen is Verdict.ENDING:
+        watch.ending()
+    return False
+
+
+async def _drain(parts: AsyncIterator[bytes], watch: _Watch) -> None:
+    """Read on to the end of a response that has said everything, so that its connection can be used again."""
+    import httpx2
+
+    watch.done()
+    with trio.move_on_after(_DRAIN), contextlib.suppress(httpx2.HTTPError):
+        async for _ in parts:
+            pass
+
+
+async def _cancel_to_the_end(parts: AsyncIterator[bytes]) -> None:
+    """End a chain of generators from its innermost: closing only the outermost would drop the others."""
+    with trio.CancelScope(shield=True) as scope:
+        scope.cancel()
+        with contextlib.suppress(StopAsyncIteration):
+            while True:
+                await anext(parts)
+
+
+@final
+class _Watch:
+    """Holds the deadlines of one request: which one is running, and what its passing means."""
+
+    def __init__(self, who: str, deadlines: Deadlines) -> None:
+        self._who = who
+        self._silence = math.inf if deadlines.silence is None else deadlines.silence
+        now = trio.current_time()
+        self._end = now + (math.inf if deadlines.total is None else deadlines.total)
+        first = now + (math.inf if deadlines.first_byte is None else deadlines.first_byte)
+        self._deadlines = deadlines
+        self._started = False
+        self.request_id: str | None = None
+        self.scope = trio.CancelScope(deadline=min(first, self._end))
+
+    def progress(self) -> None:
+        """Something was told, and has been handed over: the silence is measured from now."""
+        self._started = True
+        self.scope.deadline = min(trio.current_time() + self._silence, self._end)
+
+    def ending(self) -> None:
+        """The answer is complete: what may still follow is not worth a long wait."""
+        self._started = True
+        self.scope.deadline = min(trio.current_time() + min(_EPILOGUE, self._silence), self._end)
+
+    def done(self) -> None:
+        """Nothing more is waited for."""
+        self.scope.deadline = math.inf
+
+    def connect_timeout(self) -> ModelError:
+        """The error of a connection that did not come to be."""
+        return ModelError(
+            f"no connection to {self._who} within {self._deadlines.connect:g} s", code="TIMEOUT"
+        )
+
+    def timeout(self) -> ModelError:
+        """The error of the deadline that has passed."""
+        if self.scope.deadline >= self._end:
+            text = f"the answer of {self._who} was not complete within {self._deadlines.total:g} s"
+        elif self._started:
+            text = f"{self._who} fell silent for {self._deadlines.silence:g} s in the middle of its answer"
+        else:
+            text = f"{self._who} did not begin to answer within {self._deadlines.first_byte:g} s"
+        return ModelError(text, code="TIMEOUT", request_id=self.request_id)

@@ -1,0 +1,83 @@
+"""Server-sent events out of bytes: pure, incremental, bounded."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from ..errors import ModelError
+
+MAX_EVENT: Final = 32 * 1024 * 1024
+"""Bytes of one event. A provider's largest honest event is a complete answer."""
+
+
+@final
+class SseDecoder:
+    """Splits a byte stream into events. Lines end in LF, CR LF or CR; comments and unknown fields are skipped."""
+
+    def __init__(self, max_event: int = MAX_EVENT) -> None:
+        self._max_event = max_event
+        self._partial: list[bytes] = []
+        self._name = b""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._pending_cr = False
+        self._fresh = True
+
+    def feed(self, piece: bytes) -> list[tuple[bytes, bytes]]:
+        """Take the next bytes and give the events that they complete, as `(name, data)`; the name may be empty.
+
+        Raises:
+            ModelError: an event is larger than the bound (`MALFORMED_RESPONSE`).
+        """
+        if self._pending_cr or b"\r" in piece:
+            piece = self._line_feeds(piece)
+        if b"\n" not in piece:
+            self._grow(len(piece))
+            self._partial.append(piece)
+            return []
+        first, *lines = piece.split(b"\n")
+        self._partial.append(first)
+        lines.insert(0, b"".join(self._partial))
+        rest = lines.pop()
+        self._partial = [rest] if rest else []
+        self._grow(len(piece))
+        events = self._lines(lines)
+        self._size = len(rest) + sum(map(len, self._data))
+        return events
+
+    def close(self) -> list[tuple[bytes, bytes]]:
+        """Take the end of the stream: servers that forget the last blank line lose nothing."""
+        return self._lines([b"".join(self._partial), b""])
+
+    def _line_feeds(self, piece: bytes) -> bytes:
+        """The same with each line ended by a line feed; a carriage return at the end waits for what follows it."""
+        if self._pending_cr:
+            piece = b"\r" + piece
+        self._pending_cr = piece.endswith(b"\r")
+        if self._pending_cr:
+            piece = piece[:-1]
+        return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _lines(self, lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+        events: list[tuple[bytes, bytes]] = []
+        if self._fresh and lines:
+            self._fresh = False
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        for line in lines:
+            if not line:
+                if self._data:
+                    events.append((self._name, b"\n".join(self._data)))
+                self._name = b""
+                self._data = []
+            elif line.startswith(b"data:"):
+                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line.startswith(b"event:"):
+                self._name = line[6:].strip()
+        return events
+
+    def _grow(self, count: int) -> None:
+        self._size += count
+        if self._size > self._max_event:
+            raise ModelError(
+                f"the provider sent an event of more than {self._max_event} bytes", code="MALFORMED_RESPONSE"
+            )
