@@ -5,6 +5,7 @@ A `Session` holds durable facts: an append-only log. An `Agent` is the live driv
 """
 
 from . import errors as errors, models as models
+from ._public import publish as _publish
 from .agent import (
     Agent as Agent,
     AgentCreated as AgentCreated,
@@ -110,14 +111,4 @@ from .values import (
     UserMessage as UserMessage,
 )
 
-
-def _show_public_path() -> None:
-    """Tracebacks and documentation show names where users import them from, not where they are defined."""
-    for name, value in globals().items():
-        module = getattr(value, "__module__", None)
-        if not name.startswith("_") and isinstance(module, str) and module.startswith(f"{__name__}."):
-            if isinstance(value, type) or callable(value):
-                value.__module__ = __name__
-
-
-_show_public_path()
+_publish(__name__, globals())

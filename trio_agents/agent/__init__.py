@@ -1,5 +1,6 @@
 """The interface of agents: what they are to everybody who does not drive them. Knows no loop, provider or storage."""
 
+from .._public import publish as _publish
 from ._hooks import (
     AgentCreated as AgentCreated,
     AgentDisposed as AgentDisposed,
@@ -35,6 +36,7 @@ from ._interface import (
     Reply as Reply,
     ReplyContext as ReplyContext,
     ReplyStream as ReplyStream,
+    ResumeOutcome as ResumeOutcome,
     Settlement as Settlement,
     Setup as Setup,
 )
@@ -43,7 +45,8 @@ from ._registry import (
     AgentBlock as AgentBlock,
     AgentRegistry as AgentRegistry,
     OwnerToken as OwnerToken,
-    ResumeOutcome as ResumeOutcome,
     SessionRegistry as SessionRegistry,
 )
 from ._scope import Scope as Scope
+
+_publish(__name__, globals())

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 import attrs
 import trio
 
+from ..errors import TrioAgentsError
 from ..session import Session
 from ..session._events import Event, Target
 from ..values import (
@@ -375,6 +376,15 @@ class AgentHandle(trio.abc.AsyncResource):
     async def __aenter__(self) -> AgentHandle:
         """Itself. Leaving the block closes the agent."""
         return self
+
+
+@attrs.frozen(kw_only=True)
+class ResumeOutcome:
+    """What `resume_all` made of one stored session: a handle, or the error that stood in the way."""
+
+    session_id: str
+    handle: AgentHandle | None = None
+    error: TrioAgentsError | None = None
 
 
 class Setup(Protocol):

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, final
 
-import attrs
 import trio
 
 from ..errors import (
@@ -30,7 +29,7 @@ from ._options import AgentOptions
 
 if TYPE_CHECKING:
     from ..storage import SessionStore, SessionSummary
-    from ._interface import Agent, AgentFactory, AgentHandle, Setup
+    from ._interface import Agent, AgentFactory, AgentHandle, ResumeOutcome, Setup
     from ._scope import Scope
 
 T = TypeVar("T")
@@ -198,15 +197,6 @@ class SessionRegistry:
     def list(self) -> list[Session]:
         """The live sessions, in the order of their registration: a snapshot."""
         return self._directory.values()
-
-
-@attrs.frozen(kw_only=True)
-class ResumeOutcome:
-    """What `resume_all` made of one stored session: a handle, or the error that stood in the way."""
-
-    session_id: str
-    handle: AgentHandle | None = None
-    error: TrioAgentsError | None = None
 
 
 @final
@@ -379,6 +369,8 @@ class AgentRegistry:
         return outcomes
 
     async def _resume_one(self, id: str, setup: Setup | None, options: AgentOptions | None) -> ResumeOutcome:
+        from ._interface import ResumeOutcome  # below this module only when it is called: it names the registry
+
         for attempt in range(1, RESUME_TRIES + 1):
             try:
                 handle = await self.resume(id, setup=setup, options=options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._contract import ModelAdapter as ModelAdapter, ModelInfo as ModelInfo, ModelRequest as ModelRequest
 from ._registry import ModelRegistry as ModelRegistry
 from ._reply import (
@@ -16,18 +17,4 @@ from ._reply import (
 from .openai import OpenAIChat as OpenAIChat
 from .scripted import ScriptedModel as ScriptedModel
 
-for _public in (
-    ModelAdapter,
-    ModelInfo,
-    ModelRequest,
-    ModelRegistry,
-    Call,
-    Gate,
-    Hang,
-    Raise,
-    Reply,
-    Sleep,
-    Stubborn,
-):
-    _public.__module__ = __name__
-del _public
+_publish(__name__, globals())

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from .._public import publish as _publish
 from ..agent import Scope
 from ._retry import RetryPolicy as RetryPolicy
 
@@ -11,3 +12,5 @@ Plugin: TypeAlias = Callable[[Scope], object]
 
 DEFAULT_PLUGINS: Final[tuple[Plugin, ...]] = (RetryPolicy(),)
 """What a runtime comes with unless it is told otherwise."""
+
+_publish(__name__, globals())

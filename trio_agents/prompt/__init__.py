@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._assembly import Section as Section, Variable as Variable, Variables as Variables, assemble as assemble
 
-for _public in (Section, Variable, assemble):
-    _public.__module__ = __name__
-del _public
+_publish(__name__, globals())

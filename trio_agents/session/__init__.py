@@ -1,5 +1,6 @@
 """What happened: events, the log they form, and everything that can be derived from it."""
 
+from .._public import publish as _publish
 from ._codec import (
     decode_event as decode_event,
     decode_header as decode_header,
@@ -45,3 +46,5 @@ from ._log import Follower as Follower, Pen as Pen, Session as Session, open_log
 from ._pending import Pending as Pending
 from ._repair import closers as closers, prefix_marker as prefix_marker, repair as repair
 from ._surface import Messages as Messages
+
+_publish(__name__, globals())

@@ -1,5 +1,6 @@
 """Where session logs are kept."""
 
+from .._public import publish as _publish
 from ._contract import (
     LogWriter as LogWriter,
     OpenedLog as OpenedLog,
@@ -14,3 +15,5 @@ from ._jsonl import JsonlStore as JsonlStore
 from ._memory import MemoryStore as MemoryStore
 from ._retention import export_session as export_session, prune as prune
 from ._verify import SessionRepaired as SessionRepaired
+
+_publish(__name__, globals())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._fake_provider import FakeProvider as FakeProvider, open_fake_provider as open_fake_provider
 from ._fake_script import (
     CONTEXT_OVERFLOW as CONTEXT_OVERFLOW,
@@ -13,15 +14,4 @@ from ._fake_script import (
 )
 from ._faulty_files import FaultyFiles as FaultyFiles
 
-for _public in (
-    FaultyFiles,
-    FakeProvider,
-    open_fake_provider,
-    Broken,
-    Dripped,
-    ProviderRequest,
-    Reset,
-    Status,
-):
-    _public.__module__ = __name__
-del _public
+_publish(__name__, globals())

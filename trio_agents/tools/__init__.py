@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._context import ToolContext as ToolContext
 from ._definition import (
     Arguments as Arguments,
@@ -24,9 +25,4 @@ from .commands import command_tool as command_tool
 from .files import file_tools as file_tools
 from .web import fetch_tool as fetch_tool
 
-for _public in (
-    ToolContext, Tool, ToolDecorator, schema_tool, tool, Entry, Layer, Image, ToolReturn, encode_result, error_result,
-    kill_running_commands,
-):  # fmt: skip
-    _public.__module__ = __name__
-del _public
+_publish(__name__, globals())

@@ -1,5 +1,6 @@
 """What everything is made of: messages, chunks, causes, ids. Pure: no Trio, no files."""
 
+from .._public import publish as _publish
 from ._assembly import Assembly as Assembly
 from ._causes import (
     BLOCKED as BLOCKED,
@@ -89,3 +90,5 @@ from ._messages import (
     UserSource as UserSource,
     WebhookSource as WebhookSource,
 )
+
+_publish(__name__, globals())
