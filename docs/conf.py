@@ -27,7 +27,9 @@ nitpick_ignore_regex = [
         r"(None|Any|bool|bytes|dict|float|frozenset|int|list|object|set|str|tuple|type)",
     ),
     (r"py:(class|exc)", r"[A-Z]\w*(Error|Exception|ExceptionGroup)"),  # built-in ones; ours have a module
-    (r"py:(class|obj)", r"(\w+\.)*[TPR]|(\w+\.)*\w+_(co|contra)"),  # type variables
+    (r"py:(class|obj)", r"(\w+\.)*([TPR]|Ts|U|PayloadT)|(\w+\.)*\w+_(co|contra)"),  # type variables
+    (r"py:.*", r"trio_agents\.\w+\._\w+\..*"),  # private: named in a signature, described by its methods
+    (r"py:class", r"[A-Z]\w+"),  # names that a module imports for type checkers only
 ]
 
 autodoc_member_order = "bysource"

@@ -156,7 +156,7 @@ class Agent(Protocol):
 
     @property
     def owner_token(self) -> object:
-        """Identifies this exact publication: unequal for any other agent, also one of the same id."""
+        """Identifies this exact publication; unequal for any other agent, also one of the same id."""
         ...
 
     @property

@@ -61,13 +61,12 @@ class Tool(Generic[P, R_co]):
     timeout: float | None = None
     output_limit: int | None = DEFAULT_OUTPUT_LIMIT
     abandon_on_cancel: bool = False
-    _fn: Callable[P, R_co] = attrs.field(repr=False)
-    _signature: Signature | None = attrs.field(
-        default=None, repr=False
-    )  # None: takes any object, with the context
-    _parallel: Parallel = attrs.field(default=False, repr=False)
-    _reconcile: Reconcile | None = attrs.field(default=None, repr=False)
-    _bound: bool = attrs.field(default=False, repr=False)
+    _fn: Callable[P, R_co] = attrs.field(repr=False, alias="fn")
+    # None for a tool that takes any object, as it is, and the context.
+    _signature: Signature | None = attrs.field(default=None, repr=False, alias="signature")
+    _parallel: Parallel = attrs.field(default=False, repr=False, alias="parallel")
+    _reconcile: Reconcile | None = attrs.field(default=None, repr=False, alias="reconcile")
+    _bound: bool = attrs.field(default=False, repr=False, alias="bound")
 
     @property
     def spec(self) -> ToolSpec:
@@ -76,7 +75,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def is_service(self) -> bool:
-        """Whether a call starts a task that outlives it: the function takes a `TaskStatus`."""
+        """Whether a call starts a task that outlives it, because the function takes a `TaskStatus`."""
         return self._signature is not None and self._signature.status is not None
 
     @property
