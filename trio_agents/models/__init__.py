@@ -14,7 +14,13 @@ from ._reply import (
     Sleep as Sleep,
     Stubborn as Stubborn,
 )
+from .demo import DemoModel as DemoModel
 from .openai import OpenAIChat as OpenAIChat
+from .replay import (
+    RecordedAttempt as RecordedAttempt,
+    ReplayModel as ReplayModel,
+    recorded_attempts as recorded_attempts,
+)
 from .scripted import ScriptedModel as ScriptedModel
 
 _publish(__name__, globals())
