@@ -223,6 +223,23 @@ async def test_cancelled_at_once(marked: Marked) -> None:
         assert gone(marked.mark, 0)
 
 
+async def test_without_a_descriptor_of_the_process(marked: Marked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, or in a sandbox."""
+
+    def refuse(_pid: int) -> int:
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    assert (
+        await run(marked.tool(), f"{BACKGROUND['ignoring']} echo said; exit 3")
+    ).text == "said\n[exit code 3]"
+    assert (await run(marked.tool(), STUBBORN, timeout=0.5)).is_error
+    with trio.move_on_after(0.3) as scope:
+        await run(marked.tool(), STUBBORN)
+    assert scope.cancelled_caught
+    assert gone(marked.mark, 0)
+
+
 async def test_many_at_once_leave_no_descriptor_and_no_zombie(marked: Marked) -> None:
     tool = marked.tool()
     await run(tool, "true")

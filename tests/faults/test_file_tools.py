@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 import trio
 
 from trio_agents.errors import ToolError
-from trio_agents.tools import Tool, ToolContext, file_tools
+from trio_agents.tools import Tool, ToolContext, _search, file_tools
 
 
 def tool_of(root: Path, name: str) -> Tool[..., object]:
@@ -62,6 +66,23 @@ async def test_a_pattern_that_never_ends_is_stopped_by_cancel(tmp_path: Path) ->
     assert scope.cancelled_caught
     assert ticks > 5
     assert children() == before
+
+
+def test_the_search_ends_by_itself_when_its_time_is_up(tmp_path: Path) -> None:
+    (tmp_path / "evil").write_text("a" * 60 + "b\n")
+    request = {"pattern": "(a+)+c", "name": ".", "glob": None, "ignore_case": False, "limit": 1, "seconds": 1}
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(_search.__file__), str(folder)],
+            input=json.dumps(request).encode(),
+            pass_fds=(folder,),
+            timeout=30,
+            check=False,
+        )
+    finally:
+        os.close(folder)
+    assert done.returncode == -signal.SIGALRM
 
 
 def swap_for_ever(stop: threading.Event, inside: Path, link: Path, outside: Path) -> None:

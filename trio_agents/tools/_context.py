@@ -57,10 +57,14 @@ class ToolContext:
     session_id: str = ""
     agent: object = None
     rerun: bool = False
-    _progress: Callable[[str], None] = _no_progress
-    _stage: Callable[[UserMessage], object] = _alone
-    _call: Callable[[str, Mapping[str, object]], Awaitable[ToolReturn]] = _alone_async
-    _start_service: Callable[[ServiceBody], Awaitable[object]] = _alone_async
+    _progress: Callable[[str], None] = attrs.field(default=_no_progress, alias="progress")
+    _stage: Callable[[UserMessage], object] = attrs.field(default=_alone, alias="stage")
+    _call: Callable[[str, Mapping[str, object]], Awaitable[ToolReturn]] = attrs.field(
+        default=_alone_async, alias="call"
+    )
+    _start_service: Callable[[ServiceBody], Awaitable[object]] = attrs.field(
+        default=_alone_async, alias="start_service"
+    )
     spill: Callable[[str], str] | None = None
     """Keeps a text that is too long for a result and returns its name; given by the loop."""
     attach: Callable[[Attachment, bytes], None] | None = None

@@ -19,6 +19,7 @@ import msgspec
 from ..errors import ValueNotJsonError
 from ..values._json import MAX_DEPTH, FrozenJson
 
+_AS_IT_IS: Final = frozenset({type(None), bool, int, str})
 _AS_TEXT: Final = (datetime.date, datetime.time, uuid.UUID, decimal.Decimal, pathlib.PurePath)
 
 
@@ -34,7 +35,7 @@ def plain(value: object, path: str = "$", depth: int = 0) -> object:
     """
     if depth > MAX_DEPTH:
         raise ValueNotJsonError(path[:200], f"nested deeper than {MAX_DEPTH}, or a cycle")
-    if value is None or isinstance(value, bool):
+    if type(value) in _AS_IT_IS:  # nearly always
         return value
     if isinstance(value, enum.Enum):
         return plain(value.value, path, depth + 1)
@@ -46,7 +47,7 @@ def plain(value: object, path: str = "$", depth: int = 0) -> object:
         if not math.isfinite(value):
             raise ValueNotJsonError(path, f"{value!r} is no JSON number")
         return float(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return _object(value, path, depth)
     if isinstance(value, list | tuple):
         found: list[object] = []

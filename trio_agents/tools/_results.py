@@ -118,7 +118,7 @@ def encode_result(
         )
     except (MessageError, UsageError) as exc:
         return _invalid(f"The tool ran, but its result cannot be written down: {exc}", exc)
-    if limit is None:
+    if limit is None or _size(result.content) <= limit:
         return result
     return attrs.evolve(result, content=_bounded(result.content, limit, spill))
 
@@ -191,9 +191,11 @@ def _check(content: Sequence[ContentBlock]) -> None:
 # --- bounds ---------------------------------------------------------------------------------------
 
 
+def _size(content: tuple[ContentBlock, ...]) -> int:
+    return sum(len(block.text) for block in content if type(block) is TextBlock)
+
+
 def _bounded(content: tuple[ContentBlock, ...], limit: int, spill: Spill | None) -> tuple[ContentBlock, ...]:
-    if sum(len(block.text) for block in content if type(block) is TextBlock) <= limit:
-        return content
     left = limit
     blocks: list[ContentBlock] = []
     for block in content:

@@ -70,8 +70,9 @@ def test_options() -> None:
     ids=str,
 )
 def test_options_out_of_range(options) -> None:
-    with pytest.raises(UsageError):
-        tool(**options)(lambda: None)
+    (what,) = options
+    with pytest.raises(UsageError, match=f"{what} is|is named with"):
+        tool(**{"name": "x", **options})(lambda: None)
 
 
 def test_what_is_no_function() -> None:

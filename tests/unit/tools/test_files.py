@@ -11,6 +11,7 @@ import pytest
 
 from trio_agents.errors import ToolError, UsageError
 from trio_agents.tools import Tool, _search, file_tools
+from trio_agents.tools.files import _replace
 
 
 class Files:
@@ -295,6 +296,21 @@ def test_edit(files: Files) -> None:
     assert code_of(files.edit, "src/a.py", "e", "E") == "FS_AMBIGUOUS"
     assert files.edit("src/a.py", "e", "E", every=True) == "replaced 3 places in src/a.py"
     assert (files.root / "src/a.py").read_text() == "onE\n2\n\nthrEE\n"
+
+
+def test_a_change_in_the_middle_of_an_edit_is_noticed(files: Files) -> None:
+    path = files.root / "src" / "a.py"
+    before = path.stat()
+    path.write_text("somebody else's")
+    folder = os.open(files.root / "src", os.O_RDONLY)
+    try:
+        with pytest.raises(ToolError) as caught:
+            _replace("src/a.py", folder, "a.py", b"mine", expected=before)
+    finally:
+        os.close(folder)
+    assert caught.value.code == "FS_CHANGED"
+    assert path.read_text() == "somebody else's"
+    assert [each.name for each in path.parent.iterdir()] == ["a.py"]
 
 
 @pytest.mark.parametrize("path", ["missing", "src"])

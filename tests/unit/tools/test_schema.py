@@ -317,3 +317,42 @@ def test_a_class_inside_names_the_field() -> None:
     fn.__annotations__["x"] = Holder
     with pytest.raises(UsageError, match=r"fn, parameter 'x': Holder\.inner: Callback"):
         tool(fn)
+
+
+class Array(msgspec.Struct, array_like=True):
+    x: int
+
+
+@attrs.define
+class Dangling:
+    x: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(Array, "array-like"), (Dangling, "Nowhere"), (complex, "complex"), (list[complex], "complex")],
+)
+def test_classes_without_a_schema(kind: object, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        schema_of(kind)
+
+
+def test_what_json_cannot_show_is_no_default() -> None:
+    def fn(x: float = float("inf"), y: int | None = None): ...
+
+    assert properties_of(tool(fn))["properties"] == {
+        "x": {"type": "number"},
+        "y": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+    }
+
+
+def test_bare_tuples_and_titles() -> None:
+    assert property_of(tuple) == {"type": "array"}
+    meta = msgspec.Meta(title="T", examples=[1], extra_json_schema={"format": "x"})
+    assert property_of(Annotated[int, meta]) == {
+        "type": "integer",
+        "title": "T",
+        "examples": [1],
+        "format": "x",
+    }
+    assert property_of(Annotated[dict[str, int], msgspec.Meta(min_length=1)])["minProperties"] == 1
