@@ -177,10 +177,7 @@ class JsonlStore:
         def on_close(is_unwritten: bool) -> None:
             del self._live[place.session_id]
             if is_unwritten:
-                with contextlib.suppress(
-                    OSError
-                ):  # without a log it is no session; the next creation takes it over
-                    self._root.remove(place.directory)
+                self._forget(place)
 
         self._live[place.session_id] = place
         frames = FrameWriter() if place.is_compressed else None
@@ -188,11 +185,10 @@ class JsonlStore:
 
     def _forget(self, place: Place) -> None:
         """Remove the directory of a session of which nothing was written, while its lock is held."""
-        try:
+        # If that fails: a directory without a log is no session, and the next creation takes it over.
+        with contextlib.suppress(OSError, StorageError):
             if not self._root.has_log(place.session_id, place.directory):
-                self._root.remove(place.directory)
-        except (OSError, StorageError):
-            pass  # a directory without a log is no session; the next creation takes it over
+                self._root.remove_unwritten(place.directory)
 
     async def open(self, session_id: str) -> OpenedLog:
         """Lock and load a stored session. Cancelling it leaves the session unlocked.

@@ -12,6 +12,7 @@ from ..errors import SessionIdentityError, SessionNotFoundError
 from ..session._header import SessionHeader
 from ._files import DIRECTORY_MODE, Files, size_of, storage_error
 from ._layout import (
+    ATTACHMENTS_NAME,
     LOCK_NAME,
     LOG_NAMES,
     PLAIN_NAME,
@@ -135,6 +136,16 @@ class Root:
             raise storage_error(
                 exc, "cannot make a directory for the session", session_id=header.id, path=directory
             ) from exc
+
+    def remove_unwritten(self, directory: str) -> None:
+        """Remove the directory of a session without a log, unless it holds what only a log leaves behind.
+
+        Raises:
+            OSError: the system refuses.
+        """
+        names = self._files.listdir(directory)
+        if all(name in {LOCK_NAME, ATTACHMENTS_NAME} or name.startswith("session.jsonl") for name in names):
+            self.remove(directory)
 
     def remake(self, directory: str) -> None:
         """Make a session's directory again if it has gone.

@@ -58,7 +58,7 @@ def records_of(events: Sequence[Record]) -> Sequence[Record]:
     """Some events with runs of like chunks packed; what comes packed, such as a session's own view, stays so."""
     if isinstance(events, Events):
         return events.records
-    return events if any(type(event) is ChunkRun for event in events) else pack(events)  # type: ignore[arg-type]
+    return events if any(type(event) is ChunkRun for event in events) else pack(events)
 
 
 def count_of(records: Sequence[Record]) -> int:

@@ -490,10 +490,12 @@ class LogFileWriter:
         if self._closed:
             return
         self._closed = True
-        if self._descriptor is not None:
-            self._shop.descriptors.drop(self._descriptor)
-        self._on_close(self._begin is not None)
-        self._lock.release()
+        try:
+            if self._descriptor is not None:
+                self._shop.descriptors.drop(self._descriptor)
+            self._on_close(self._begin is not None)
+        finally:
+            self._lock.release()
 
 
 def packed_lines(events: Sequence[Event], lines: list[bytes]) -> list[bytes]:

@@ -80,7 +80,7 @@ class FaultyFiles:
         number = self._counts[name] = self.count(name) + 1
         for fault in self._faults.get(name, ()):
             if fault.first <= number <= fault.last:
-                if fault.writes:
+                if fault.writes and name == "write":
                     fn(args[0], args[1][: fault.writes])
                 raise OSError(fault.error, os.strerror(fault.error))
         return fn(*args)
