@@ -11,10 +11,9 @@ from typing import Final
 
 from msgspec import UNSET
 
-from ..errors import TrioAgentsError, UsageError, ValueNotJsonError
-from ..values._json import check_json
+from ..errors import TrioAgentsError, UsageError
 from ..values._messages import UserMessage
-from ._codec import decode_event, encode, encode_event, is_registered, to_plain
+from ._codec import MUTABLE, check_exact, decode_event, encode, encode_event, is_registered
 from ._events import (
     CORE_PAYLOADS,
     KNOWN_TYPES,
@@ -106,30 +105,13 @@ def admit(event: Event) -> tuple[Event, bytes]:
 
 
 def _read_back(event: Event, line: bytes) -> Event:
+    check_exact(event)
     try:
         back = decode_event(line, seq=event.seq)
     except TrioAgentsError as exc:
-        raise _refusal(event, str(exc)) from exc
+        raise UsageError(f"{event.type} refused: {exc}") from exc
     if type(back) is not Event or type(back.data) is not type(event.data):
-        raise _refusal(event, "a field has a value of the wrong type")
-    if b"-0.0" in line:  # perhaps only within a text
-        _refuse_if_not_json(event)
+        raise UsageError(f"{event.type} refused: a field has a value of the wrong type")
     # Equal means equal at every depth, containers of the same types included: then the original, whose parts are
-    # shared with others, is as good as the copy.
-    return event if back == event else back
-
-
-def _refuse_if_not_json(event: Event) -> None:
-    try:
-        check_json(to_plain(event))
-    except ValueNotJsonError as exc:
-        raise ValueNotJsonError(f"{event.type} {exc.path}", exc.problem) from exc
-
-
-def _refusal(event: Event, problem: str) -> UsageError:
-    """The most telling error for an event that cannot be read back."""
-    try:
-        _refuse_if_not_json(event)
-    except ValueNotJsonError as exc:
-        return exc
-    return UsageError(f"{event.type} refused: {problem}")
+    # shared with others, is as good as the copy, unless the copy is there to be independent.
+    return event if back == event and type(event.data) not in MUTABLE else back

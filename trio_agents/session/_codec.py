@@ -13,11 +13,9 @@ import math
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, inspect
 
 from ..errors import SessionCorruptError, SessionUnsupportedError, UsageError, ValueNotJsonError
-from ..values._causes import CancelCause, TurnEndReason
-from ..values._chunks import Chunk, FinishReason
 from ..values._json import (
     Foreign,
     FrozenJson,
@@ -29,32 +27,27 @@ from ..values._json import (
     escape_surrogates,
     load_json,
 )
-from ..values._messages import ContentBlock, MessageSource, ModelSource, ToolResultBlock
+from ..values._messages import ModelSource, ToolResultBlock, ToolSource
 from ._events import (
     CORE_PAYLOADS,
     KNOWN_TYPES,
     SURFACE_TYPES,
+    AssistantMessage,
     Event,
     ForeignEvent,
     Payload,
     Replace,
+    ToolResult,
     VerbatimEvent,
 )
 from ._header import FORMAT_VERSION, SessionHeader
 from ._legacy import MessageIdAt, refuse_retired, upgrade
-from ._shapes import PAYLOAD_FAULTS, envelope_fault, has_overflow, integral, is_nat, is_object, is_text
+from ._shapes import PAYLOAD_FAULTS, envelope_fault, is_nat, is_object, is_text, make_integral
 from ._wire import RawLine, compact, decode_frequent, decode_open
 
-_FAMILIES: Final[tuple[type[OpenUnion], ...]] = (
-    ContentBlock,
-    MessageSource,
-    CancelCause,
-    TurnEndReason,
-    FinishReason,
-    Chunk,
-)
-_REFUSALS: Final = (ValueError, UsageError, RecursionError)
-"""What a typed decode raises (msgspec's own errors are ValueErrors; UsageError comes from our constructors)."""
+_REFUSALS: Final = (ValueError, UsageError, RecursionError, NotImplementedError)
+"""What a typed decode raises: msgspec's own errors are ValueErrors, UsageError comes from our constructors,
+NotImplementedError from a plugin's field of a type without JSON form."""
 
 
 class BadLineError(SessionCorruptError):
@@ -68,16 +61,11 @@ class BadLineError(SessionCorruptError):
 
 PayloadT = TypeVar("PayloadT", bound=Payload)
 
+MUTABLE: Final[set[type[Any]]] = set()
+"""Payload classes of plugins with values that could be changed. Their events are kept as lines and read afresh."""
+
 _registered: Final[dict[str, type[Any]]] = {}
-# Made at import, for every class that may be met: msgspec then knows their fields for good. Later it could not
-# resolve the annotations of classes whose `__module__` the package's front door has changed to its own.
-_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {
-    cls: msgspec.json.Decoder(cls, dec_hook=decode_hook)
-    for cls in (
-        *CORE_PAYLOADS.values(),
-        *(member for family in _FAMILIES for member in family.members.values()),
-    )
-}
+_decoders: Final[dict[type[Any], msgspec.json.Decoder[Any]]] = {}
 
 
 def register_event(cls: type[PayloadT]) -> type[PayloadT]:
@@ -109,8 +97,43 @@ def register_event(cls: type[PayloadT]) -> type[PayloadT]:
         )
     if wire_type in SURFACE_TYPES:
         raise UsageError(f"{wire_type!r} is a message type; plugins cannot redefine it")
+    try:
+        _decoder(cls)
+        mutable = _is_mutable(inspect.type_info(cls), set())
+    except (TypeError, NameError) as exc:
+        raise UsageError(f"{cls.__qualname__} has a field that cannot be read from JSON: {exc}") from exc
     _registered[wire_type] = cls
+    if mutable:
+        MUTABLE.add(cls)
     return cls
+
+
+def _is_mutable(info: object, seen: set[object]) -> bool:
+    """Whether values of a type can hold something that can be changed: a list, a dict, anything at all."""
+    match info:
+        case inspect.StructType(cls=cls, fields=fields):
+            if cls in seen:
+                return False
+            seen.add(cls)
+            return not cls.__struct_config__.frozen or any(_is_mutable(field.type, seen) for field in fields)
+        case inspect.VarTupleType(item_type=item) | inspect.Metadata(type=item):
+            return _is_mutable(item, seen)
+        case inspect.TupleType(item_types=items) | inspect.UnionType(types=items):
+            return any(_is_mutable(item, seen) for item in items)
+        case inspect.CustomType(cls=cls):
+            return not issubclass(cls, (FrozenJson, OpenUnion))
+    return isinstance(info, _CHANGEABLE)
+
+
+_CHANGEABLE: Final = (
+    inspect.AnyType,
+    inspect.ListType,
+    inspect.SetType,
+    inspect.DictType,
+    inspect.TypedDictType,
+    inspect.DataclassType,
+    inspect.ByteArrayType,
+)
 
 
 def payload_class(wire_type: str) -> type[Any] | None:
@@ -183,26 +206,53 @@ def _encode_text(event: Event) -> bytes:
 
 def to_plain(value: object) -> Any:
     """A struct of the vocabulary as plain JSON containers."""
-    return _listed(msgspec.to_builtins(value, enc_hook=_plain_hook))
+    plain = [msgspec.to_builtins(value, enc_hook=_plain_hook)]
+    stack: list[Any] = [plain]
+    while stack:  # lists for the tuples that msgspec leaves as they are
+        node = stack.pop()
+        for key, item in list(node.items() if type(node) is dict else enumerate(node)):
+            if type(item) is tuple:
+                node[key] = list(item)
+            if type(item) in (tuple, list, dict):
+                stack.append(node[key])
+    return plain[0]
 
 
-def _listed(value: object) -> object:
-    """The same with lists for the tuples that msgspec leaves as they are."""
-    if type(value) is tuple or type(value) is list:
-        return [_listed(item) for item in value]
-    if type(value) is dict:
-        return {key: _listed(item) for key, item in value.items()}
-    return value
+def check_exact(event: Event) -> None:
+    """Refuse an event with a value in it that would not survive as JSON.
+
+    Raises:
+        ValueNotJsonError: names the event's type, and the path to the value.
+    """
+    try:
+        _check_value(event.data, "$")
+    except ValueNotJsonError as exc:
+        raise ValueNotJsonError(f"{event.type} {exc.path}", exc.problem) from exc
+
+
+def _check_value(value: object, path: str) -> None:
+    if isinstance(value, Struct):
+        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        for name, wire_name in names:
+            _check_value(getattr(value, name), f"{path}.{wire_name}")
+    elif type(value) is tuple or (type(value) is list and value and isinstance(value[0], Struct)):
+        for index, item in enumerate(value):
+            _check_value(item, f"{path}[{index}]")
+    elif value is not UNSET and not isinstance(value, (FrozenJson, Foreign, ForeignEvent)):
+        try:
+            check_json(value)
+        except ValueNotJsonError as exc:
+            raise ValueNotJsonError(path + exc.path[1:], exc.problem) from exc
 
 
 def _not_json(event: Event, problem: str) -> ValueNotJsonError:
     """The error for an event that cannot be encoded, with the path to the fault where it can be found."""
     try:
-        check_json(to_plain(event))
+        check_exact(event)
     except ValueNotJsonError as exc:
-        return ValueNotJsonError(f"{event.type} {exc.path}", exc.problem)
-    except (NotImplementedError, TypeError, ValueError, RecursionError) as exc:
-        problem = str(exc)
+        return exc
+    except RecursionError:
+        pass
     return ValueNotJsonError(event.type, problem)
 
 
@@ -286,11 +336,9 @@ def parse_line(line: bytes) -> dict[str, object]:
         raise BadLineError(f"not JSON: {exc}") from exc
     if not is_object(value):
         raise BadLineError(f"a record is a JSON object, not {line[:40]!r}")
-    if has_overflow(value):
+    if not make_integral(value):
         raise BadLineError("a number is too large")
-    whole = integral(value)
-    assert is_object(whole)
-    return whole
+    return value
 
 
 def _decode_exactly(line: bytes, session_id: str, message_id_at: MessageIdAt | None) -> Event:
@@ -343,16 +391,33 @@ def _payload(kind: str, data: object, *, ignorable: bool) -> object:
     cls = payload_class(kind)
     if cls is not None:
         for candidate in (data, _pruned(kind, cls, data)):
-            try:
-                return _decoder(cls).decode(dump_json(candidate))
-            except _REFUSALS:
-                pass
-            try:
-                # A lone surrogate has no bytes that msgspec would decode, but it converts.
-                return msgspec.convert(candidate, cls, dec_hook=decode_hook)
-            except _REFUSALS:
-                pass
+            typed = _convert(candidate, cls)
+            if typed is not None and _is_usable(typed):
+                return typed
     return ForeignEvent(kind, FrozenJson(dump_json(data)), ignorable=ignorable)
+
+
+def _convert(data: object, cls: type[Any]) -> object:
+    """The payload as its class, or None if it has no such form."""
+    try:
+        return _decoder(cls).decode(dump_json(data))
+    except _REFUSALS:
+        pass
+    try:
+        # A lone surrogate has no bytes that msgspec would decode, but it converts.
+        return msgspec.convert(data, cls, dec_hook=decode_hook)
+    except _REFUSALS:
+        return None
+
+
+def _is_usable(data: object) -> bool:
+    """Whether answers and results have the parts that code relies on, and not foreign members in their place."""
+    if type(data) is AssistantMessage:
+        return type(data.message.source) is ModelSource
+    if type(data) is ToolResult:
+        block = data.message.content[0]
+        return type(data.message.source) is ToolSource and type(block) is ToolResultBlock
+    return True
 
 
 def _pruned(kind: str, cls: type[Any], data: Any) -> object:
@@ -425,15 +490,15 @@ def _header_json(line: bytes) -> dict[str, object]:
         value = plain.get(key)
         if type(value) is float and value == 0 and math.copysign(1.0, value) < 0:
             raise SessionCorruptError(f"the header is damaged: {key} is -0")
-    whole = integral(plain)
-    assert is_object(whole)
-    version = whole.get("version")
+    if not make_integral(plain):
+        raise SessionCorruptError("the header is damaged: a number is too large")
+    version = plain.get("version")
     if type(version) in (int, float) and version != FORMAT_VERSION:
         newer = "a newer" if version > FORMAT_VERSION else "an unknown, older"  # type: ignore[operator]
         raise SessionUnsupportedError(
             f"the log has {newer} format version, {version}; this program reads version {FORMAT_VERSION}"
         )
-    return whole
+    return plain
 
 
 def _header_fault(plain: dict[str, object]) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final, overload
 
 from ..errors import InternalError
+from ._codec import MUTABLE, encode_event
 from ._events import Event, TurnEnd, TurnStart
 from ._packing import SHORTEST_RUN, ChunkRun, pack
 
@@ -29,6 +30,10 @@ class History:
 
     def __init__(self, records: Iterable[Event | ChunkRun] = ()) -> None:
         self._records: list[Event | ChunkRun] = list(records)
+        if MUTABLE:
+            for index, record in enumerate(self._records):
+                if type(record) is not ChunkRun and type(record.data) in MUTABLE:
+                    self._records[index] = ChunkRun(record.seq, 1, encode_event(record))
         # The number of each record's first event, kept only once there are runs: before, it is its index.
         self._starts: array[int] | None = None
         self._length = len(self._records)
@@ -56,9 +61,21 @@ class History:
 
     def append(self, event: Event) -> None:
         """Take the next event; its number is the length so far."""
+        if type(event.data) in MUTABLE:
+            self._append_line(event)
+            return
         self._records.append(event)
         if self._starts is not None:
             self._starts.append(self._length)
+        self._length += 1
+        self._view = None
+
+    def _append_line(self, event: Event) -> None:
+        """Take an event whose payload could be changed: keep its line, and make it afresh for every reader."""
+        if self._starts is None:
+            self._starts = array("q", range(self._length))
+        self._records.append(ChunkRun(event.seq, 1, encode_event(event)))
+        self._starts.append(self._length)
         self._length += 1
         self._view = None
 
@@ -70,37 +87,31 @@ class History:
         return view
 
     def compact(self) -> None:
-        """Pack the deltas at the end of the log, back to the first event that is no chunk but one.
-
-        To be called when a step is over: between its messages and results lie chunks, so it looks at the stretch
-        since the last run that it made. What views show stays the same.
-        """
-        tail = self._loose_tail()
-        if len(self._records) - tail < SHORTEST_RUN:
+        """Pack the deltas of the last step. To be called when it is over; what views show stays the same."""
+        tail = self._last_step()
+        loose = self._records[tail:]
+        if len(loose) < SHORTEST_RUN:
             return
-        packed = pack(self._records[tail:])  # type: ignore[arg-type]  # no run lies behind the tail's start
-        if len(packed) == len(self._records) - tail:
+        packed = pack(loose)
+        if len(packed) == len(loose):
             return
-        start = self._records[tail]
-        first = start.seq0 if type(start) is ChunkRun else start.seq
         if self._starts is None:
-            self._starts = array("q", range(tail))
+            self._starts = array("q", range(len(self._records)))
+        first = self._starts[tail]
         del self._records[tail:], self._starts[tail:]
         for record in packed:
             self._records.append(record)
             self._starts.append(first)
             first += record.count if type(record) is ChunkRun else 1
 
-    def _loose_tail(self) -> int:
-        """The index of the first record of the last step."""
+    def _last_step(self) -> int:
+        """The index of the first record behind the last start of a step."""
         records = self._records
-        index = len(records)
-        while index > 0:
-            record = records[index - 1]
-            if type(record) is ChunkRun or record.type == "step/start":
-                break
-            index -= 1
-        return index
+        for index in range(len(records) - 1, -1, -1):
+            record = records[index]
+            if type(record) is not ChunkRun and record.type == "step/start":
+                return index + 1
+        return 0
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -134,6 +145,8 @@ class History:
         return events
 
     def _expand(self, run: ChunkRun) -> list[Event]:
+        if run.count == 1:
+            return run.expand()  # never shared: it may be an event that its reader could change
         seq0, events = self._expanded
         if seq0 != run.seq0:
             events = run.expand()

@@ -74,10 +74,12 @@ _encoder: Final = msgspec.json.Encoder()
 class ChunkRun(Struct, frozen=True, gc=False):
     """Consecutive `assistant/chunk` events, held as the bytes of their packed row.
 
+    A run of one may also be any single event that is held as its line, because its payload could be changed.
+
     Attributes:
         seq0: number of the first of them.
         count: how many they are.
-        row: the row's line, without its line end.
+        row: the line, without its line end.
     """
 
     seq0: int
@@ -89,26 +91,28 @@ class ChunkRun(Struct, frozen=True, gc=False):
 
     def expand(self) -> list[Event]:
         """The events, made afresh."""
+        if self.count == 1 and not is_row(self.row):
+            return [decode_event(self.row)]
         return _events(_decode_row(self.row))
 
 
 # --- packing --------------------------------------------------------------------------------------
 
 
-def pack(events: Iterable[Event]) -> list[Event | ChunkRun]:
+def pack(events: Iterable[Event | ChunkRun]) -> list[Event | ChunkRun]:
     """One batch with each run of three or more like deltas as a `ChunkRun`; everything else as it is."""
     packed: list[Event | ChunkRun] = []
     run: list[Event] = []
     previous: object = None
     for event in events:
-        likeness = _likeness(event)
-        if run and (likeness is None or likeness != previous or not _follows(run[-1], event)):
+        likeness = None if type(event) is ChunkRun else _likeness(event)
+        if run and (likeness is None or likeness != previous or not _follows(run[-1], event)):  # type: ignore[arg-type]
             _close(run, packed)
             run = []
         if likeness is None:
             packed.append(event)
         else:
-            run.append(event)
+            run.append(event)  # type: ignore[arg-type]
         previous = likeness
     _close(run, packed)
     return packed

@@ -141,22 +141,24 @@ def _result(data: Any) -> bool:
     message, error = data.message, data.error
     if not _message(message, "user") or not _in_step(data) or len(message.content) != 1:
         return False
-    source: Any = message.source
-    block: Any = message.content[0]
+    source, block = message.source, message.content[0]
+    if type(source) is not ToolSource or type(block) is not ToolResultBlock:
+        return False
+    call_id: object = source.call_id
+    flag: object = block.is_error
     return (
-        type(source) is ToolSource
-        and type(block) is ToolResultBlock
-        and type(source.call_id) is str
-        and source.call_id != ""
-        and block.tool_call_id == source.call_id
-        and (block.is_error is UNSET or type(block.is_error) is bool)
+        type(call_id) is str
+        and call_id != ""
+        and block.tool_call_id == call_id
+        and (flag is UNSET or type(flag) is bool)
         and _blocks(block.content)
         and data.meta is UNSET
-        and (
-            error is UNSET
-            or (type(error) is ToolFailure and type(error.name) is str and type(error.code) is str)
-        )
+        and (error is UNSET or _failure(error))
     )
+
+
+def _failure(error: Any) -> bool:
+    return type(error) is ToolFailure and type(error.name) is str and type(error.code) is str
 
 
 # --- calls, chunks, splices -----------------------------------------------------------------------

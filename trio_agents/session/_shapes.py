@@ -40,24 +40,26 @@ def is_text(value: object) -> TypeGuard[str]:
     return type(value) is str and value != ""
 
 
-def integral(value: object) -> object:
-    """The same JSON with every number that is whole and safe as an int: `1.0` is the number 1."""
-    if type(value) is float and value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
-        return int(value)
-    if type(value) is list:
-        return [integral(item) for item in value]
-    if is_object(value):
-        return {key: integral(item) for key, item in value.items()}
-    return value
+def make_integral(value: dict[str, object]) -> bool:
+    """Turn every number in a parsed object that is whole and safe into an int, in place: `1.0` is the number 1.
 
-
-def has_overflow(value: object) -> bool:
-    """Whether a number in it is too large for a float, such as `1e999`."""
-    if type(value) is float:
-        return not math.isfinite(value)
-    if type(value) is list:
-        return any(map(has_overflow, value))
-    return is_object(value) and any(map(has_overflow, value.values()))
+    Returns:
+        False if a number in it is too large for a float, such as `1e999`: then it is no good.
+    """
+    # An explicit stack: what was nested as deep as an append allows must be readable from any depth of calls.
+    stack: list[dict[str, object] | list[object]] = [value]
+    while stack:
+        node = stack.pop()
+        entries = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, item in list(entries):
+            if type(item) is float:
+                if not math.isfinite(item):
+                    return False
+                if item.is_integer() and abs(item) <= MAX_SAFE_INTEGER:
+                    node[key] = int(item)  # type: ignore[index, call-overload]
+            elif isinstance(item, (dict, list)):
+                stack.append(item)
+    return True
 
 
 # --- envelope -------------------------------------------------------------------------------------
