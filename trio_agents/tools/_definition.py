@@ -21,6 +21,7 @@ from ._context import ServiceBody, ToolContext
 from ._docstrings import parse_docstring
 from ._results import DEFAULT_OUTPUT_LIMIT, ToolReturn, encode_result
 from ._signature import Signature, is_method, read_signature
+from ._structuring import converter_of_tools
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -286,6 +287,7 @@ def tool(
         _check_options(chosen, effect, timeout, output_limit)
         doc = parse_docstring(getattr(fn, "__doc__", None))
         signature = read_signature(fn, doc, receiver=receiver, names=names)
+        converter_of_tools()  # now, rather than in the first call, which would hold up the loop
         return Tool(
             name=chosen,
             description=doc.summary if description is None else description,
