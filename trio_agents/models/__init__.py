@@ -14,8 +14,10 @@ from ._reply import (
     Sleep as Sleep,
     Stubborn as Stubborn,
 )
+from .anthropic import Anthropic as Anthropic
 from .demo import DemoModel as DemoModel
 from .openai import OpenAIChat as OpenAIChat
+from .openai_responses import OpenAIResponses as OpenAIResponses
 from .replay import (
     RecordedAttempt as RecordedAttempt,
     ReplayModel as ReplayModel,

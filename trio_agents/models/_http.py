@@ -19,12 +19,16 @@ import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import attrs
 import trio
+from msgspec import UNSET
 
 from ..errors import ModelError, UsageError
+from ..values._chunks import Chunk, Finish, FinishReason
+from ..values._json import FrozenJson, JsonValue, dump_json
+from ._blocks import BlockWriter
 from ._failures import Redactor, error_from_response, request_id
 from ._sse import SseDecoder
 
@@ -56,6 +60,51 @@ class Verdict(enum.Enum):
 
 
 OnEvent = Callable[[bytes, bytes], Verdict]
+
+
+class Reader(Protocol):
+    """Reads the events of one answer and emits its chunks."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer has all its content, so that only facts about it can be missing."""
+        ...
+
+    def read(self, name: bytes, data: bytes) -> Verdict:
+        """Take an event."""
+        ...
+
+    def finish(self) -> None:
+        """Emit the end of the answer, once; raise if it is not complete."""
+        ...
+
+
+class Progress:
+    """How far an answer is, and the chunk that ends it; what every reader has in common."""
+
+    def __init__(self, who: str, emit: Callable[[Chunk], None]) -> None:
+        self._who = who
+        self._emit = emit
+        self._finished = False
+        self.complete = False
+
+    def finish(self, blocks: BlockWriter, reason: FinishReason) -> None:
+        """Close every block and emit the end, with what the adapter keeps of the blocks. Only once.
+
+        Raises:
+            ModelError: the stream ended before the answer did (`STREAM_CLOSED`).
+        """
+        if self._finished:
+            return
+        if not self.complete:
+            raise ModelError(
+                f"the stream of {self._who} ended before its answer was complete", code="STREAM_CLOSED"
+            )
+        self._finished = True
+        blocks.close()
+        kept: JsonValue = {"response": None, "blocks": list(blocks.states)}
+        state = FrozenJson(dump_json(kept)) if any(blocks.states) else UNSET
+        self._emit(Finish(reason=reason, replay_state=state))
 
 
 @final
@@ -170,6 +219,20 @@ class Endpoint:
             with trio.move_on_after(_CLOSE_GRACE, shield=True):
                 await owned.aclose()
         await trio.lowlevel.checkpoint()
+
+    async def exchange(self, path: str, body: bytes, reader: Reader) -> None:
+        """Send a request and let a reader emit the answer.
+
+        Raises:
+            ModelError: the request failed, or the stream ended before the answer did.
+        """
+        try:
+            await self.post(path, body, reader.read)
+        except ModelError as error:
+            # The answer was complete; what failed is the end of its transport, which told nothing more.
+            if not reader.complete or error.code not in {"TRANSPORT", "TIMEOUT"}:
+                raise
+        reader.finish()
 
     async def post(self, path: str, body: bytes, on_event: OnEvent) -> bool:
         """Send a request and hand over each event of the answer as it comes.

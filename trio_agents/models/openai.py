@@ -11,14 +11,14 @@ import trio
 from msgspec import UNSET, Struct
 
 from ..errors import ModelError
-from ..values._chunks import Chunk, Finish, FinishReason, MaxTokens, Refused, Stop, ToolCalls
-from ..values._json import FrozenJson, JsonValue, dump_json, load_json
+from ..values._chunks import Chunk, FinishReason, MaxTokens, Refused, Stop, ToolCalls
+from ..values._json import JsonValue, load_json
 from ..values._messages import ReasoningBlock, TokenUsage, ToolCallBlock
 from ._blocks import BlockWriter
 from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, Said, project
-from ._http import Deadlines, Endpoint, Verdict, load_httpx2, secret
+from ._http import Deadlines, Endpoint, Progress, Verdict, load_httpx2, secret
 from ._rendering import (
     Images,
     arguments_text,
@@ -147,13 +147,7 @@ class OpenAIChat:
             replay_reasoning=self._replay_reasoning,
         )
         reader = ChatReader(self._provider, emit, self._endpoint.redact)
-        try:
-            await self._endpoint.post("chat/completions", encode_body(body | self._extra_body), reader.read)
-        except ModelError as error:
-            # The answer was complete; what failed is the end of its transport, which told nothing more.
-            if not reader.complete or error.code not in {"TRANSPORT", "TIMEOUT"}:
-                raise
-        reader.finish()
+        await self._endpoint.exchange("chat/completions", encode_body(body | self._extra_body), reader)
 
 
 # --- requests ---------------------------------------------------------------------------------------
@@ -353,18 +347,16 @@ class ChatReader:
 
     def __init__(self, who: str, emit: Callable[[Chunk], None], redact: Redactor) -> None:
         self._who = who
-        self._emit = emit
         self._redact = redact
         self._blocks = BlockWriter(emit)
         self._reason: str | None = None
         self._declined = False
-        self._done = False
-        self._finished = False
+        self._progress = Progress(who, emit)
 
     @property
     def complete(self) -> bool:
         """Whether the answer has all its content, so that only facts about it can be missing."""
-        return self._done or self._reason is not None
+        return self._progress.complete
 
     def read(self, name: bytes, data: bytes) -> Verdict:
         """Take an event.
@@ -373,7 +365,7 @@ class ChatReader:
             ModelError: it is malformed, or says that the request failed.
         """
         if data.strip() == b"[DONE]":
-            self._done = True
+            self._progress.complete = True
             self.finish()
             return Verdict.LAST
         chunk = decode_event(_decoder, data, self._who, self._redact)
@@ -412,6 +404,7 @@ class ChatReader:
             if choice.finish_reason in _FAILED:
                 raise ModelError(f"{self._who} broke off its answer: {choice.finish_reason}", code="SERVER")
             self._reason = choice.finish_reason
+            self._progress.complete = True
             self._blocks.close()
             progress = True
         return progress
@@ -431,22 +424,7 @@ class ChatReader:
         Raises:
             ModelError: the stream ended before the answer did (`STREAM_CLOSED`).
         """
-        if self._finished:
-            return
-        if not self.complete:
-            raise ModelError(
-                f"the stream of {self._who} ended before its answer was complete", code="STREAM_CLOSED"
-            )
-        self._finished = True
-        self._blocks.close()
-        states = self._blocks.states
-        state = {"response": None, "blocks": states} if any(states) else None
-        self._emit(
-            Finish(
-                reason=self._finish_reason(),
-                replay_state=UNSET if state is None else FrozenJson(dump_json(state)),
-            )
-        )
+        self._progress.finish(self._blocks, self._finish_reason())
 
     def _finish_reason(self) -> FinishReason:
         known = _REASONS.get(self._reason or "")

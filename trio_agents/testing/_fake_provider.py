@@ -42,8 +42,8 @@ async def open_fake_provider(
 ) -> AsyncIterator[FakeProvider]:
     """A fake provider on a free port of the loopback interface, for as long as the block lasts.
 
-    It speaks the protocol of the path that it is asked on: `.../chat/completions`. Point an adapter at
-    `base_url`. Use a real clock: under an autojump clock, sockets look like silence.
+    It speaks the protocol of the path that it is asked on: `.../chat/completions`, `.../responses` or
+    `.../messages`. Point an adapter at `base_url`, that of `Anthropic` at `root_url`. Use a real clock: under an autojump clock, sockets look like silence.
 
     Args:
         script: what to answer, one entry per request over all connections; a function of the request; or one
@@ -89,7 +89,12 @@ class FakeProvider:
     @property
     def base_url(self) -> str:
         """What to give an adapter as its `base_url`."""
-        return f"http://127.0.0.1:{self._port}/v1"
+        return f"{self.root_url}/v1"
+
+    @property
+    def root_url(self) -> str:
+        """The same without `/v1`, for adapters that add it."""
+        return f"http://127.0.0.1:{self._port}"
 
     @property
     def requests(self) -> list[ProviderRequest]:
