@@ -16,9 +16,10 @@ from ..prompt import Section, Variable
 from ..scope._dispatch import Around, Notification, Serial
 from ..session import Event, Session
 from ..session._events import Header
-from ..tools import Tool, ToolReturn
+from ..tools import ToolReturn
 from ..values import LlmFailure, Message, ToolCallBlock, UserMessage
 from ._interface import Agent
+from ._options import AnyTool
 
 # --- notifications --------------------------------------------------------------------------------
 
@@ -219,7 +220,7 @@ class AroundTool(Around[ToolReturn]):
     turn: int
     step: int
     call: ToolCallBlock
-    tool: Tool | None
+    tool: AnyTool | None
     arguments: Mapping[str, object] | None
 
 

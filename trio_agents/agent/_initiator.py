@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from ..errors import UsageError
+from ..scope._lifetime import GRACE, logger
+from ..scope._waits import ancestors
 
 if TYPE_CHECKING:
     from ._interface import Agent
@@ -105,19 +107,18 @@ class Initiators:
     async def aclose(self) -> None:
         """Refuse new boundaries, wait for the open ones, then make every reading raise.
 
-        A chain that closes from inside one of its own boundaries is not waited for by itself.
+        A chain that closes from inside one of its own boundaries is not waited for by itself. What does not end
+        within the grace is named and not waited for any longer.
         """
         self._closing = True
         self._closers = set(ancestors(trio.lowlevel.current_task()))
         if self._foreign():
             self._quiet = trio.Event()
-            await self._quiet.wait()
+            with trio.move_on_after(GRACE) as bound:
+                await self._quiet.wait()
+            if bound.cancelled_caught:
+                logger.error("tasks that still run on behalf of agents: %s", ", ".join(self._late()))
         self._disposed = True
 
-
-def ancestors(task: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]:
-    """A task and the tasks whose nurseries it runs in, outwards."""
-    while task is not None:
-        yield task
-        nursery = task.parent_nursery
-        task = None if nursery is None else nursery.parent_task
+    def _late(self) -> list[str]:
+        return sorted({mark.task.name for mark in self._open if mark.task not in self._closers and mark.task})

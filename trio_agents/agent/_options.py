@@ -5,40 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import PurePath
+from typing import Any, TypeAlias
 
 import attrs
 
 from ..errors import UsageError
 from ..tools import Tool
 
+AnyTool: TypeAlias = Tool[..., Any]
+"""A tool of whatever signature."""
 
-def _positive_int(instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:
+
+def _positive_int(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None and attribute.default is None:
         return
     if type(value) is not int or value < 1:
         raise UsageError(f"{attribute.name} is an int >= 1, not {value!r}")
 
 
-def _seconds(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
+def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None and attribute.name != "grace":
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or value < 0:
         raise UsageError(f"{attribute.name} is a number of seconds >= 0, not {value!r}")
 
 
-def _text(instance: object, attribute: attrs.Attribute[str | None], value: object) -> None:
+def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and type(value) is not str:
         raise UsageError(f"{attribute.name} is a str or None, not {value!r}")
 
 
-def _temperature(instance: object, attribute: attrs.Attribute[float | None], value: object) -> None:
+def _temperature(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UsageError(f"temperature is a finite number or None, not {value!r}")
 
 
-def _absolute(instance: object, attribute: attrs.Attribute[str | None], value: object) -> None:
+def _absolute(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     _text(instance, attribute, value)
     if value is not None and not PurePath(str(value)).is_absolute():
         raise UsageError(f"cwd is an absolute path, not {value!r}")
@@ -53,7 +57,7 @@ def _stop(value: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _tools(value: Iterable[Tool]) -> tuple[Tool, ...]:
+def _tools(value: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
     found = tuple(value)
     for item in found:
         if not isinstance(item, Tool):
@@ -84,7 +88,7 @@ class AgentOptions:
 
     model: str | None = attrs.field(default=None, validator=_text)
     system: str | None = attrs.field(default=None, validator=_text)
-    tools: tuple[Tool, ...] = attrs.field(default=(), converter=_tools)
+    tools: tuple[AnyTool, ...] = attrs.field(default=(), converter=_tools)
     max_tokens: int | None = attrs.field(default=None, validator=_positive_int)
     effort: str | None = attrs.field(default=None, validator=_text)
     temperature: float | None = attrs.field(default=None, validator=_temperature)

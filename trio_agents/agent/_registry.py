@@ -6,6 +6,7 @@ nothing. Entering and announcing are two steps, so that both registries can hold
 
 from __future__ import annotations
 
+import builtins
 import enum
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ import trio
 
 from ..errors import (
     AgentExistsError,
+    SessionBusyError,
     SessionExistsError,
     SessionNotFoundError,
     StorageError,
@@ -83,8 +85,11 @@ class Entry(Generic[T]):
         return self.state is not EntryState.DETACHED
 
     @trio.lowlevel.enable_ki_protection
-    def announce(self) -> None:
+    def announce(self, *, keep: bool = False) -> None:
         """Tell the listeners of `created`, once. A listener that raises vetoes: that very exception is raised.
+
+        Args:
+            keep: a veto leaves the entry in place, for a caller that then takes back more than this entry.
 
         Raises:
             UsageError: already announced, or no longer live.
@@ -98,7 +103,7 @@ class Entry(Generic[T]):
         veto = notify_or_veto(self.scope.listeners(hook), payload)
         leaving = self.state is EntryState.LEAVING
         self.state = EntryState.ANNOUNCED
-        if leaving or veto is not None:
+        if leaving or (veto is not None and not keep):
             self.detach()
         if veto is not None:
             raise veto
@@ -194,7 +199,7 @@ class SessionRegistry:
         entry = self._directory.entry(id)
         return None if entry is None else entry.value
 
-    def list(self) -> list[Session]:
+    def list(self) -> builtins.list[Session]:
         """The live sessions, in the order of their registration: a snapshot."""
         return self._directory.values()
 
@@ -218,6 +223,9 @@ class RegistryCore:
             raise UsageError("no agent factory is set, or its owner has closed: the agent loop is not active")
         return self.factory
 
+
+BUSY_PAUSE = 0.05
+"""Seconds between two looks at an id that another writer has taken without storing anything yet."""
 
 RESUME_TRIES = 3
 """How often `resume_all` tries a session whose storage fails."""
@@ -243,11 +251,11 @@ class AgentRegistry:
         entry = self._core.agents.entry(id)
         return None if entry is None else entry.value
 
-    def list(self) -> list[Agent]:
+    def list(self) -> builtins.list[Agent]:
         """The live agents, in the order of their registration: a snapshot."""
         return self._core.agents.values()
 
-    def roots(self) -> list[Agent]:
+    def roots(self) -> builtins.list[Agent]:
         """The live agents that no live agent owns: a snapshot."""
         return [entry.value for entry in self._core.agents if self._owner(entry) is None]
 
@@ -355,12 +363,12 @@ class AgentRegistry:
         *,
         setup: Setup | None = None,
         options: AgentOptions | None = None,
-    ) -> list[ResumeOutcome]:
+    ) -> builtins.list[ResumeOutcome]:
         """Resume every stored session that `filter` accepts; one failing does not stop the others. A checkpoint.
 
         A storage error is tried again, a few times, since it may pass. Sessions that are live here are left alone.
         """
-        outcomes = []
+        outcomes: builtins.list[ResumeOutcome] = []
         for summary in await self._core.store.list():
             id = summary.header.id
             if self._core.agents.entry(id) is not None or (filter is not None and not filter(summary)):
@@ -369,7 +377,7 @@ class AgentRegistry:
         return outcomes
 
     async def _resume_one(self, id: str, setup: Setup | None, options: AgentOptions | None) -> ResumeOutcome:
-        from ._interface import ResumeOutcome  # below this module only when it is called: it names the registry
+        from ._interface import ResumeOutcome  # that module imports this one
 
         for attempt in range(1, RESUME_TRIES + 1):
             try:
@@ -508,6 +516,11 @@ class AgentBlock:
                 # Somebody stored a session under the id between the two looks: it is there to be resumed now.
                 if self._mode == "create":
                     raise
+            except SessionBusyError:
+                # Somebody has taken the id and stored nothing yet: with `wait`, it is looked at again.
+                if self._mode == "create" or not self._wait:
+                    raise
+                await trio.sleep(BUSY_PAUSE)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, Unpack, final
 
 import trio
 
 from ..errors import ScopeClosedError, UsageError
 from ..prompt import Section, Variable
-from ..scope._lifetime import GRACE, Homes
-from ..scope._scope import Contribution, OwnerScope, ScopeLife, Undo
+from ..scope._holder import Contribution
+from ..scope._lifetime import GRACE, Homes, Lifetime
+from ..scope._scope import OwnerScope, ScopeLife, Undo
 from ..tools import Tool
-from ._options import AgentOptions
+from ._options import AgentOptions, AnyTool
 from ._registry import AgentBlock, AgentRegistry, RegistryCore
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class OptionFields(TypedDict, total=False):
 
     model: str | None
     system: str | None
-    tools: Iterable[Tool]
+    tools: Iterable[AnyTool]
     max_tokens: int | None
     effort: str | None
     temperature: float | None
@@ -71,7 +72,7 @@ class Offer:
 
     __slots__ = ("is_unloaded", "running", "tool")
 
-    def __init__(self, tool: Tool) -> None:
+    def __init__(self, tool: AnyTool) -> None:
         self.tool = tool
         self.is_unloaded = False  # set when its owner closes; a mere undo leaves snapshots of it usable
         self.running: set[RunningCall] | None = None
@@ -171,7 +172,7 @@ class Scope(OwnerScope):
         if fields and options is not None:
             raise UsageError(f"give either options= or {', '.join(sorted(fields))}, not both")
         if fields:
-            options = AgentOptions(**fields)  # type: ignore[arg-type]
+            options = AgentOptions(**fields)
         return self.agents.open(session_id, mode=mode, setup=setup, options=options)
 
     # --- child scopes and the end -------------------------------------------------------------
@@ -305,7 +306,7 @@ class ScopedTools:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def register(self, tool: Tool) -> Undo:
+    def register(self, tool: AnyTool) -> Undo:
         """Offer a tool to the agents of this scope and below. Returns an undo. No checkpoint.
 
         Raises:
@@ -340,12 +341,12 @@ class ScopedTools:
 
         return undo
 
-    def get(self, name: str) -> Tool | None:
+    def get(self, name: str) -> AnyTool | None:
         """The tool of this name that is in force here, or None."""
         offer = self._scope.visible_tools().get(name)
         return None if offer is None else offer.tool
 
-    def list(self) -> list[Tool]:
+    def list(self) -> list[AnyTool]:
         """The tools in force here: a snapshot."""
         return [offer.tool for offer in self._scope.visible_tools().values()]
 
@@ -432,7 +433,7 @@ def new_scope(name: str, parent: Scope) -> Scope:
     return scope
 
 
-async def leave(life: Any, exc: BaseException | None, grace: float = GRACE) -> None:
+async def leave(life: Lifetime, exc: BaseException | None, grace: float = GRACE) -> None:
     """Leave a block that owns a lifetime: ask for its end and wait for it, shielded and bounded.
 
     The body's exception wins: a failure of the end becomes a note on it. Ends in a checkpoint, so that a timeout

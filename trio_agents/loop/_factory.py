@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 import trio
 from msgspec import UNSET
 
 from ..agent import AgentOptions, Scope, Setup
 from ..agent._registry import RegistryCore
-from ..errors import AgentExistsError, CreationAbortedError, SessionBusyError, UsageError
+from ..errors import AgentExistsError, CreationAbortedError, SessionBusyError, TeardownError, UsageError
 from ..models import ModelRegistry
 from ..scope._lifetime import Homes, Lifetime
+from ..scope._scope import BREATHER
+from ..scope._waits import working_for
 from ..session import Event, SessionHeader, open_log, prefix_marker
+from ..session._packing import ChunkRun
 from ..storage import OpenedLog, SessionStore, fork_into
 from ..values import mint_id, now_ms
 from ._agent import LoopAgent
@@ -61,16 +64,20 @@ class AgentLoop:
         failures = []
         while self._lives:
             lives = list(self._lives)
-            for life in lives:
+            for index, life in enumerate(lives, 1):
                 if isinstance(life, Creation):
                     life.abort(LOOP_CLOSED)
                 life.ask()
-            for life in reversed(lives):
+                if index % BREATHER == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+            for index, life in enumerate(reversed(lives), 1):
                 try:
-                    await life.settle()
-                except Exception as exc:
+                    await life.settle(from_the_start=True)
+                except TeardownError as exc:
                     failures.append(exc)
                 self._lives.pop(life, None)
+                if index % BREATHER == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
         if failures:
             for later in failures[1:]:
                 failures[0].add_note(f"then, too: {later}")
@@ -93,7 +100,12 @@ class AgentLoop:
         creation = self._begin(owner, id)
         try:
             self._check_free(id)
-            header = SessionHeader(id=id, created_at=now_ms(), cwd=options.cwd or UNSET)
+            header = SessionHeader(
+                id=id,
+                created_at=now_ms(),
+                cwd=options.cwd or UNSET,
+                seed_length=len(prefix) if prefix else UNSET,
+            )
             birth = self._conceive(owner, creation, header, prefix or (), options)
             seed: Sequence[Event] = prefix or ()
             try:
@@ -157,8 +169,9 @@ class AgentLoop:
             handle.writer = opened.writer
             handle.pen.attach(opened.writer)
             commit = await birth.prepare(setup)
-            with creation.scope:
+            with creation.scope, working_for(birth.agent):
                 await recovery.ask_tools(birth.agent, rerun=rerun)
+            await trio.lowlevel.checkpoint_if_cancelled()
             await birth.publish(
                 commit, lambda: opened.writer, lambda: recovery.opening(handle.pen, birth.session), "resume"
             )
@@ -179,7 +192,8 @@ class AgentLoop:
             except (AgentExistsError, SessionBusyError):
                 if not wait:
                     raise
-            await self._wait_until_free(id, pause)
+            # Nothing tells when another process lets go: look again, less and less often.
+            await trio.sleep(pause)
             pause = min(2 * pause, 1.0)
 
     async def _open(self, id: str) -> OpenedLog:
@@ -193,9 +207,6 @@ class AgentLoop:
         except BaseException:
             self._resuming.discard(id)
             raise
-
-    async def _wait_until_free(self, id: str, pause: float) -> None:
-        await trio.sleep(pause)
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -225,7 +236,7 @@ class AgentLoop:
         owner: Scope,
         creation: Creation,
         header: SessionHeader,
-        events: Any,
+        events: Sequence[Event | ChunkRun],
         options: AgentOptions,
         *,
         loaded: bool = False,

@@ -1,47 +1,26 @@
-"""Who would wait for itself: asked of the task tree, and across agents of the waits under way.
-
-A context variable would not do: background tasks inherit it (false alarm), and it can be reset (deadlock).
-"""
+"""Who would wait for itself: asked of the task tree, and across agents of the waits under way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, cast
 
-import trio
-
-from ..agent._initiator import ancestors
+from ..agent import Scope
 from ..errors import ReentrantWaitError
+from ..scope._waits import waiters_of_this_task, working_for  # noqa: F401
 
 if TYPE_CHECKING:
     from ._agent import LoopAgent
 
-_working: Final[dict[trio.lowlevel.Task, list[LoopAgent]]] = {}
-"""Tasks that an agent waits for (its driver; who runs its setup, maintenance or teardown), innermost last."""
-
-
-@contextmanager
-def working_for(agent: LoopAgent) -> Iterator[None]:
-    """Mark the current task as one that `agent` waits for, for the length of a block."""
-    task = trio.lowlevel.current_task()
-    _working.setdefault(task, []).append(agent)
-    try:
-        yield
-    finally:
-        agents = _working[task]
-        agents.remove(agent)
-        if not agents:
-            del _working[task]
-
 
 def insiders() -> list[LoopAgent]:
     """The agents that wait for the current task, directly or as an ancestor of it."""
-    if not _working:
-        return []
     found: list[LoopAgent] = []
-    for task in ancestors(trio.lowlevel.current_task()):
-        found.extend(_working.get(task, ()))
+    for waiter in waiters_of_this_task():
+        agent = waiter.agent if isinstance(waiter, Scope) else waiter  # a scope waits on its agent's behalf
+        if agent is not None:
+            found.append(cast("LoopAgent", agent))
     return found
 
 

@@ -18,19 +18,21 @@ import inspect
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import trio
 
 from ..agent import Agent, AgentHandle, Scope, Setup
+from ..agent._hooks import SessionStartSource
 from ..agent._registry import Entry
 from ..agent._scope import bound, leave
 from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
-from ..scope._lifetime import Lifetime
+from ..scope._lifetime import Lifetime, at_least
+from ..scope._waits import working_for
 from ..session import Draft, Pen, Session
 from ..storage import LogWriter
 from ..values import DISPOSED
-from ._inside import is_inside, working_for
+from ._inside import is_inside
 
 if TYPE_CHECKING:
     from ._agent import LoopAgent
@@ -73,15 +75,19 @@ class Handle(Lifetime, AgentHandle):
         """End the agent and wait for its end; see `AgentHandle.dispose`."""
         self._want_discard(discard_inbox)
         if not self.is_ended and is_inside(self._agent):
-            # The agent waits for this very task: it cannot wait for the agent. The request stands.
-            self.ask_soon()
-            await trio.lowlevel.checkpoint()
-            raise ReentrantWaitError(
-                f"agent {self._agent.id!r} is being disposed from inside its own work, which cannot wait for it; "
-                "the end was asked for"
-            )
+            await self._ask_from_inside()
         self.ask()
         await self.settle()
+        await trio.lowlevel.checkpoint()  # there may have been nothing to wait for
+
+    async def _ask_from_inside(self) -> NoReturn:
+        """The agent waits for this very task: it cannot wait for the agent. The request stands."""
+        self.ask_soon()
+        await trio.lowlevel.checkpoint()
+        raise ReentrantWaitError(
+            f"agent {self._agent.id!r} is being disposed from inside its own work, which cannot wait for it; "
+            "the end was asked for"
+        )
 
     def dispose_soon(self) -> None:
         """Ask for the end and do not wait."""
@@ -90,13 +96,18 @@ class Handle(Lifetime, AgentHandle):
     async def aclose(self) -> None:
         """Like `dispose`, shielded and bounded."""
         if not self.is_ended and is_inside(self._agent):
-            await self.dispose()
+            await self._ask_from_inside()
         await leave(self, None, self._agent.options.grace)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """End the agent, shielded and bounded; an exception of the body goes on unchanged."""
+        if not self.is_ended and is_inside(self._agent):
+            if exc is None:
+                await self._ask_from_inside()
+            self.ask_soon()
+            return
         await leave(self, exc, self._agent.options.grace)
 
     def __repr__(self) -> str:
@@ -129,6 +140,7 @@ class Handle(Lifetime, AgentHandle):
         return (
             self._agent.is_busy
             or self._repeat_discard
+            or self._agent.owes_closers
             or self._agent.scope.must_wait()
             or (self.writer is not None and self.writer.is_dirty)
         )
@@ -170,18 +182,18 @@ class Handle(Lifetime, AgentHandle):
 
     async def _close_log(self, deadline: float) -> None:
         """The final flush; the writer is closed and its lock released whatever becomes of it."""
-        writer = self.writer
+        writer, grace = self.writer, self._agent.options.grace
         if writer is not None:
             if writer.is_dirty:
                 try:
-                    with trio.CancelScope(deadline=_later(deadline), shield=True) as scope:
+                    with trio.CancelScope(deadline=at_least(deadline, grace), shield=True) as scope:
                         await writer.aclose()
                     if scope.cancelled_caught:
                         self._failed(
                             TimeoutError(f"the log of agent {self._agent.id!r} could not be flushed in time")
                         )
                         writer.abandon()
-                except Exception as exc:
+                except Exception as exc:  # noqa: BLE001 - reported; the session is detached all the same
                     self._failed(exc)
             else:
                 self._attempt(writer.abandon)
@@ -190,13 +202,8 @@ class Handle(Lifetime, AgentHandle):
     def _attempt(self, fn: Callable[[], object]) -> None:
         try:
             fn()
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - reported; the end goes on
             self._failed(exc)
-
-
-def _later(deadline: float) -> float:
-    """A flush gets a few seconds even if everything before it used the grace up."""
-    return max(deadline, trio.current_time() + 5.0)
 
 
 @final
@@ -284,25 +291,25 @@ class Birth:
         commit: Callable[[], object] | None,
         take_writer: Callable[[], LogWriter],
         opening: Callable[[], list[Draft]],
-        source: Any,
+        source: SessionStartSource,
     ) -> None:
         """Make the agent visible and tell it: one section, and no checkpoint after its first edge."""
         self.check()
         await trio.lowlevel.checkpoint_if_cancelled()  # raises or does not yield
-        self._publish(commit, take_writer, opening, source)
+        if commit is not None:
+            _run_commit(commit)
+            self.check()
+            await trio.lowlevel.checkpoint_if_cancelled()
+        self._publish(take_writer, opening, source)
 
     @trio.lowlevel.enable_ki_protection
     def _publish(
         self,
-        commit: Callable[[], object] | None,
         take_writer: Callable[[], LogWriter],
         opening: Callable[[], list[Draft]],
-        source: Any,
+        source: SessionStartSource,
     ) -> None:
         agent, handle, core = self.agent, self.handle, self.loop.core
-        if commit is not None:
-            _run_commit(commit)
-            self.check()
         core.agents.check_free(agent.id)
         core.sessions.check_free(agent.id)
         if handle.writer is None:
@@ -316,9 +323,9 @@ class Birth:
         self.owner.adopt(handle)
         self.loop.adopt(handle)
         agent.entered(entry)
-        handle.session_entry.announce()
+        handle.session_entry.announce(keep=True)
         self.check_live()
-        entry.announce()
+        entry.announce(keep=True)
         self.check_live()
         agent.announce_start(source)
         self.check_live()
@@ -345,5 +352,5 @@ async def roll_back(handle: Handle, exc: BaseException) -> None:
         handle.ask()
         try:
             await handle.settle()
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - the error that made this necessary wins
             exc.add_note(f"while it was rolled back: {failure}")

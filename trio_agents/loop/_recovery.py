@@ -5,7 +5,8 @@ Nothing is written before setup has ended: the closers go into the log in one ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+import logging
+from typing import TYPE_CHECKING, Final, final
 
 import attrs
 from msgspec import UNSET
@@ -29,6 +30,8 @@ from ..values import INTERRUPTED, Message, ToolResultBlock
 if TYPE_CHECKING:
     from ._agent import LoopAgent
 
+logger: Final = logging.getLogger("trio_agents")
+
 
 @final
 class Recovery:
@@ -44,9 +47,10 @@ class Recovery:
     def options(self, given: AgentOptions | None) -> AgentOptions:
         """The options to go on with: what is not given comes from the last request of the log."""
         options = given or AgentOptions()
-        if self._header is None:
-            return options
-        return attrs.evolve(options, **_from_header(self._header, options))
+        cwd = self._opened.header.cwd
+        if options.cwd is None and cwd is not UNSET:
+            options = attrs.evolve(options, cwd=cwd)
+        return options if self._header is None else _completed(options, self._header)
 
     async def ask_tools(self, agent: LoopAgent, *, rerun: bool) -> None:
         """Settle what can be settled of the calls that were at work: a tool may know, or may run again.
@@ -63,7 +67,7 @@ class Recovery:
             if offer is None:
                 continue
             ran = call.started or not call.tracked
-            result = await offer.tool.reconcile(fact) if ran else None
+            result = await _reconciled(offer.tool, fact) if ran else None
             if result is None and rerun and offer.tool.effect in {"pure", "idempotent"}:
                 result = await _run_again(agent, offer.tool, fact)
             if result is not None:
@@ -104,8 +108,16 @@ class Recovery:
         )
 
 
-async def _run_again(agent: LoopAgent, tool: Tool[..., object], call: ToolCall) -> ToolReturn:
+async def _reconciled(tool: Tool[..., object], call: ToolCall) -> ToolReturn | None:
+    try:
+        return await tool.reconcile(call)
+    except Exception:
+        # The session stays usable: what became of the call is unknown, as if the tool could not tell.
+        logger.exception("tool %r could not tell what became of call %r", call.name, call.call_id)
+        return None
 
+
+async def _run_again(agent: LoopAgent, tool: Tool[..., object], call: ToolCall) -> ToolReturn:
     context = ToolContext(
         call_id=call.call_id,
         name=call.name,
@@ -121,20 +133,23 @@ async def _run_again(agent: LoopAgent, tool: Tool[..., object], call: ToolCall) 
         return error_result(exc)
 
 
-def _from_header(header: Header, options: AgentOptions) -> dict[str, object]:
-    """The options that were not given and that the header knows; what its adapter chose is not taken over."""
+def _completed(options: AgentOptions, header: Header) -> AgentOptions:
+    """What is not given comes from the header, save what its adapter had chosen."""
     config, defaults = header.config, header.adapter_defaults
-    found: dict[str, object] = {}
-    if options.model is None:
-        found["model"] = f"{config.provider}/{config.model}"
-        if options.effort is None and config.reasoning_effort is not UNSET:
-            if defaults is UNSET or defaults.reasoning_effort is UNSET:
-                found["effort"] = config.reasoning_effort
-    if options.max_tokens is None and config.max_tokens is not UNSET:
-        if defaults is UNSET or defaults.max_tokens is UNSET:
-            found["max_tokens"] = config.max_tokens
-    if options.temperature is None and config.temperature is not UNSET:
-        found["temperature"] = config.temperature
-    if not options.stop and config.stop is not UNSET:
-        found["stop"] = config.stop
-    return found
+    model, effort, max_tokens = options.model, options.effort, options.max_tokens
+    temperature, stop = options.temperature, options.stop
+    if model is None:
+        model = f"{config.provider}/{config.model}"
+        effort_is_default = defaults is not UNSET and defaults.reasoning_effort is not UNSET
+        if effort is None and config.reasoning_effort is not UNSET and not effort_is_default:
+            effort = config.reasoning_effort
+    cap_is_default = defaults is not UNSET and defaults.max_tokens is not UNSET
+    if max_tokens is None and config.max_tokens is not UNSET and not cap_is_default:
+        max_tokens = config.max_tokens
+    if temperature is None and config.temperature is not UNSET:
+        temperature = config.temperature
+    if not stop and config.stop is not UNSET:
+        stop = config.stop
+    return attrs.evolve(
+        options, model=model, effort=effort, max_tokens=max_tokens, temperature=temperature, stop=stop
+    )

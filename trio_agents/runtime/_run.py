@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -11,7 +12,9 @@ from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from ._runtime import live_runtimes
+from ._runtime import Runtime, live_runtimes
+
+logger: Final = logging.getLogger("trio_agents")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -60,15 +63,15 @@ class _Program:
     async def main(self, async_fn: Callable[..., Awaitable[T]], args: tuple[object, ...]) -> list[T]:
         result: list[T] = []
         failure: BaseException | None = None
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
             await nursery.start(self.listen, nursery, name="signals")
             try:
                 with self.scope:
                     result.append(await async_fn(*args))
-            except BaseException as exc:
-                failure = exc  # raised below, outside of the nursery that would wrap it
+            except BaseException as exc:  # noqa: BLE001 - raised below, outside of the nursery that would wrap it
+                failure = exc
             nursery.cancel_scope.cancel()
-        if failure is not None and not (self.signal is not None and isinstance(failure, trio.Cancelled)):
+        if failure is not None:
             raise failure
         return result
 
@@ -82,10 +85,16 @@ class _Program:
                 nursery.start_soon(self.drain, name="drain")
 
     async def drain(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for runtime in list(live_runtimes):
-                nursery.start_soon(runtime.drain, self.grace, name="drain of a runtime")
+        async with trio.open_nursery(strict_exception_groups=True) as nursery:
+            for runtime in list(live_runtimes()):
+                nursery.start_soon(self.drain_one, runtime, name="drain of a runtime")
         self.scope.cancel(reason="a signal asked for the end")
+
+    async def drain_one(self, runtime: Runtime) -> None:
+        try:
+            await runtime.drain(self.grace)
+        except Exception:
+            logger.exception("a runtime could not be drained; it is ended all the same")
 
 
 def end_at_once(code: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Final, Literal, Unpack, final
 
@@ -23,7 +25,7 @@ from ..agent import (
 )
 from ..agent._registry import Directory, RegistryCore
 from ..agent._scope import OptionFields, ScopedPrompt, ScopedTools
-from ..errors import UsageError
+from ..errors import StorageError, UsageError
 from ..loop import AgentLoop
 from ..models import ModelAdapter, ModelRegistry
 from ..plugins import DEFAULT_PLUGINS, Plugin
@@ -34,8 +36,19 @@ from ..session import Session
 from ..storage import MemoryStore, SessionStore
 from ..values import DISPOSED
 
-live_runtimes: Final[set[Runtime]] = set()
-"""The runtimes that are open in this process, for the runner that drains them on a signal."""
+logger: Final = logging.getLogger("trio_agents")
+
+_live: Final[trio.lowlevel.RunVar[set[Runtime]]] = trio.lowlevel.RunVar("trio_agents_runtimes")
+
+
+def live_runtimes() -> set[Runtime]:
+    """The runtimes that are open in this run of Trio, for the runner that drains them on a signal."""
+    try:
+        return _live.get()
+    except LookupError:
+        found: set[Runtime] = set()
+        _live.set(found)
+        return found
 
 
 @final
@@ -106,20 +119,35 @@ class Runtime:
         aborted(disposed) and their agents keep what is pending. The runtime does not become usable again.
         A checkpoint; cancelling it leaves the runtime draining.
         """
-        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not grace >= 0:
-            raise UsageError(f"grace is a number of seconds >= 0, not {grace!r}")
+        _check_grace(grace)
         self._loop.is_draining = True
-        agents = [agent for agent in self.agents.list() if agent.status == "running"]
-        with trio.move_on_after(grace) as deadline:
-            for agent in agents:
-                await agent.when_idle()
-        if deadline.cancelled_caught:
-            for agent in agents:
-                if agent.status == "running":
-                    agent.cancel(DISPOSED, keep_inbox=True)
-            for agent in agents:
-                await agent.when_idle()
+        with trio.move_on_after(grace):
+            await self._until_idle()
+        late = self._running()
+        for agent in late:
+            agent.cancel(DISPOSED, keep_inbox=True)
+        if late:
+            with trio.move_on_after(max(agent.options.grace for agent in late)):
+                await self._until_idle()
+        for agent in self._running():
+            logger.error("work of agent %r shields itself; the drain does not wait for it", agent.id)
         await trio.lowlevel.checkpoint()
+
+    def _running(self) -> list[Agent]:
+        return [agent for agent in self.agents.list() if agent.status == "running"]
+
+    async def _until_idle(self) -> None:
+        while running := self._running():
+            for agent in running:
+                try:
+                    await agent.when_idle()
+                except StorageError as exc:
+                    logger.error("the log of agent %r could not be made durable", agent.id, exc_info=exc)
+
+
+def _check_grace(grace: object) -> None:
+    if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not grace >= 0:
+        raise UsageError(f"grace is a number of seconds >= 0, not {grace!r}")
 
 
 def _agent_hooks() -> Directory[Agent]:
@@ -148,9 +176,9 @@ def open_runtime(
     models: Iterable[ModelAdapter] = (),
     plugins: Iterable[Plugin] = DEFAULT_PLUGINS,
 ) -> RuntimeBlock:
-    """A runtime for the length of a block: `async with open_runtime(store=..., models=[...]) as runtime`.
+    """A runtime for the length of a block.
 
-    Leaving the block ends every agent (running turns are cancelled, their ends are logged), flushes every log and
+    `async with open_runtime(store=..., models=[...]) as runtime`. Leaving the block ends every agent (running turns are cancelled, their ends are logged), flushes every log and
     leaves no task behind, whatever the body did. That wait is shielded; an agent's part of it is bounded by the
     grace of its options.
 
@@ -166,7 +194,7 @@ def open_runtime(
     registry = ModelRegistry()
     for adapter in models:
         registry.register(adapter)
-    core = RegistryCore(_agent_hooks(), _session_hooks(), store or MemoryStore())
+    core = RegistryCore(_agent_hooks(), _session_hooks(), MemoryStore() if store is None else store)
     return RuntimeBlock(core, registry, tuple(plugins))
 
 
@@ -198,36 +226,49 @@ class RuntimeBlock:
         self._stop = trio.Event()
         self._homes_left = trio.Event()
         self._worker = trio.CancelScope(shield=True)
+        self._manager: AbstractAsyncContextManager[trio.Nursery] | None = None
         self._runtime: Runtime | None = None
 
     async def __aenter__(self) -> Runtime:
         """Open the runtime. A checkpoint."""
-        if self._runtime is not None:
+        if self._manager is not None:
             raise UsageError("this runtime was already opened; call open_runtime() again")
-        self._manager = trio.open_nursery()
+        self._manager = trio.open_nursery(strict_exception_groups=True)
         self._nursery = await self._manager.__aenter__()
         try:
             await self._nursery.start(self._serve_store, name="store of the runtime")
             self._homes = await self._nursery.start(self._host_homes, name="homes of the runtime")
-            self._runtime = self._compose()
+            self._compose()
         except BaseException as exc:
-            self._worker.cancel()
-            self._stop.set()
-            self._nursery.cancel_scope.cancel()
-            await self._leave(exc)
+            await self._give_up(exc)
             raise
-        live_runtimes.add(self._runtime)
+        assert self._runtime is not None
+        live_runtimes().add(self._runtime)
         return self._runtime
 
-    def _compose(self) -> Runtime:
+    def _compose(self) -> None:
         root = Scope("root", parent=None, homes=self._homes, core=self._core)
         root.life = ScopeLife(root)
         loop = AgentLoop(self._core, self._homes, self._models)
         root.agents.set_factory(loop)
-        runtime = Runtime(root, loop, self._models, SessionRegistry(self._core.sessions, self._core.store))
+        sessions = SessionRegistry(self._core.sessions, self._core.store)
+        self._runtime = Runtime(root, loop, self._models, sessions)
         for plugin in self._plugins:
             plugin(root)
-        return runtime
+
+    async def _give_up(self, exc: BaseException) -> None:
+        """It could not be opened: end what stands already; a crash of one of our own tasks is raised instead."""
+        with trio.CancelScope(shield=True):
+            if self._runtime is not None:
+                try:
+                    await self._end(self._runtime)
+                except Exception as failure:  # noqa: BLE001 - the error that made this necessary wins
+                    exc.add_note(f"while it was undone: {failure}")
+        self._stop.set()
+        self._worker.cancel()
+        crash = await self._leave(exc)
+        if crash is not None and crash is not exc:
+            raise crash
 
     async def _serve_store(self, *, task_status: trio.TaskStatus[None]) -> None:
         with self._worker:
@@ -236,8 +277,9 @@ class RuntimeBlock:
     async def _host_homes(self, *, task_status: trio.TaskStatus[Homes]) -> None:
         try:
             with trio.CancelScope(shield=True):
-                async with trio.open_nursery() as nursery:
-                    homes = Homes(nursery)
+                async with trio.open_nursery(strict_exception_groups=True) as nursery:
+                    with self._core.initiators.cleared():  # whoever opens the runtime initiates nothing in it
+                        homes = Homes(nursery)
                     try:
                         task_status.started(homes)
                         await self._stop.wait()
@@ -255,9 +297,9 @@ class RuntimeBlock:
         with trio.CancelScope(shield=True):
             try:
                 await self._end(self._runtime)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised below, unless the body's exception wins
                 failure = error
-        live_runtimes.discard(self._runtime)
+        live_runtimes().discard(self._runtime)
         crash = await self._leave(exc)
         if crash is not None:
             raise crash
@@ -286,13 +328,14 @@ class RuntimeBlock:
 
     async def _leave(self, exc: BaseException | None) -> BaseException | None:
         """Leave the nursery. Only if one of our own tasks crashed does it see the body's exception."""
+        assert self._manager is not None
         crashed = self._nursery.cancel_scope.cancel_called
         try:
             if crashed and exc is not None:
                 await self._manager.__aexit__(type(exc), exc, exc.__traceback__)
             else:
                 await self._manager.__aexit__(None, None, None)
-        except BaseException as group:
+        except BaseException as group:  # noqa: BLE001 - given back: the caller raises it
             return _plain(group)
         return None
 

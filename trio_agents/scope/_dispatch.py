@@ -51,20 +51,24 @@ class Serial(Hook):
 class Listener:
     """One registration of a listener in one scope."""
 
-    __slots__ = ("fn", "hook", "is_live", "scope")
+    __slots__ = ("fn", "hook", "scope")
 
     def __init__(self, scope: OwnerScope, hook: type[Hook], fn: Callable[..., Any]) -> None:
         self.scope = scope
         self.hook = hook
         self.fn = fn
-        self.is_live = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its scope has closed: it is not started any more, not even by a dispatch under way."""
+        return self.scope.is_closed
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__qualname__", None) or repr(self.fn)
         return f"{name} (scope {self.scope.name!r})"
 
 
-def check_listener(hook: type[Hook], fn: object) -> None:
+def check_listener(hook: object, fn: object) -> None:
     """Refuse what could not be called in the hook's mode.
 
     Raises:
@@ -101,10 +105,10 @@ def _call(listener: Listener, payload: Hook) -> None:
 def notify(listeners: tuple[Listener, ...], payload: Notification) -> None:
     """Tell every listener; failures are contained. No checkpoint."""
     for listener in listeners:
-        if listener.is_live:
+        if not listener.is_over:
             try:
                 _call(listener, payload)
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - reported, and the others are told
                 contained(listener, payload, exc)
 
 
@@ -112,10 +116,10 @@ def notify_or_veto(listeners: tuple[Listener, ...], payload: Notification) -> Ex
     """Tell every listener; the first failure is returned as a veto, later ones are contained. No checkpoint."""
     veto: Exception | None = None
     for listener in listeners:
-        if listener.is_live:
+        if not listener.is_over:
             try:
                 _call(listener, payload)
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - the first is the veto, later ones are reported
                 if veto is None:
                     veto = exc
                 else:
@@ -131,7 +135,7 @@ async def around(listeners: tuple[Listener, ...], payload: H, default: Callable[
     agent = getattr(payload, "agent", None)
 
     async def call(index: int, current: H) -> R:
-        while index < len(listeners) and not listeners[index].is_live:
+        while index < len(listeners) and listeners[index].is_over:
             index += 1
         if index == len(listeners):
             return await default(current)
@@ -161,5 +165,5 @@ async def around(listeners: tuple[Listener, ...], payload: H, default: Callable[
 async def serial(listeners: tuple[Listener, ...], payload: Serial) -> None:
     """Await the listeners one after the other; the first failure ends it and is raised."""
     for listener in listeners:
-        if listener.is_live:
+        if not listener.is_over:
             await listener.fn(payload)

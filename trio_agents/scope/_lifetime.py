@@ -124,12 +124,15 @@ class Lifetime:
             self._launch()
 
     def _launch(self) -> None:
-        if self._homes.spawn(self._run, name=f"end of {self._describe()}"):
+        if self._homes.spawn(self._run_shielded, name=f"end of {self._describe()}"):
             self._state = State.RUNNING
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
-    async def settle(self) -> None:
+    async def settle(self, *, from_the_start: bool = False) -> None:
         """Wait until the end, once asked for, has come. A checkpoint only if there is something to wait for.
+
+        Args:
+            from_the_start: the caller was there before the end: a failure is also raised if all is over by now.
 
         Raises:
             TeardownError: something failed on the way; one of its own for each waiter. Everything is released.
@@ -141,21 +144,26 @@ class Lifetime:
             if self._homes.is_open:
                 await self._run()  # nothing to wait for, hence no checkpoint
             else:
-                with trio.CancelScope(shield=True):
-                    await self._run()
+                await self._run_shielded()
         elif self._state is not State.ENDED:
             if self._done is None:
                 self._done = trio.Event()
             await self._done.wait()
-        else:
+        elif not from_the_start:
             return
         if self._failures:
             raise self._error()
 
+    async def _run_shielded(self) -> None:
+        # A crash of the runtime cancels its nursery; an end that is under way still goes its whole way.
+        with trio.CancelScope(shield=True):
+            await self._run()
+
+    @trio.lowlevel.enable_ki_protection
     async def _run(self) -> None:
         try:
             await self._tail()
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever a tail lets through is a failure of this end
             self._failed(exc)
         finally:
             self._state = State.ENDED
@@ -181,3 +189,12 @@ class Lifetime:
     def _deadline(self) -> float:
         """Until when, on Trio's clock, the parts of this end may take; what is late is cancelled and named."""
         return trio.current_time() + GRACE
+
+
+LAST_PART: Final = 5.0
+"""Seconds that a part of an end gets, within its grace, although the parts before it used the grace up."""
+
+
+def at_least(deadline: float, grace: float = GRACE) -> float:
+    """A deadline for the next part of an end: it gets some seconds even if the grace is over."""
+    return max(deadline, trio.current_time() + min(LAST_PART, grace))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Final, Generic, Protocol, TypeVar, TypeVarTuple, Unpack, cast, final
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack, final
 
 import trio
 
 from ..errors import ScopeClosedError, UsageError
 from ._dispatch import Hook, Listener, check_listener
-from ._lifetime import Homes, Lifetime, logger
+from ._holder import Contribution, Holder, Status
+from ._lifetime import Homes, Lifetime, at_least
+from ._waits import working_for
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
@@ -23,51 +25,11 @@ MAX_DEPTH: Final = 64
 BREATHER: Final = 64
 """How many members a close settles between two checkpoints, so that closing many does not stall the loop."""
 
-LAST_CALL: Final = 1.0
-"""Seconds that cancelled code gets to leave before it counts as shielding itself."""
-
 
 class Undo(Protocol):
     """Takes one registration back: that one only, and only once; later calls do nothing."""
 
     def __call__(self) -> None: ...
-
-
-@final
-class Contribution:
-    """One thing to give back when a scope closes: a call whose answer may have to be awaited, or a held task."""
-
-    __slots__ = ("act", "life", "name", "waits")
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        act: Callable[[], object] | None = None,
-        waits: Callable[[], bool] | None = None,
-        life: _Holder[Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.act = act
-        self.waits = waits
-        self.life = life
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether giving it back has something to wait for."""
-        return self.life is not None or (self.waits is not None and self.waits())
-
-    async def give_back(self, deadline: float) -> None:
-        """Give it back; what is not done by the deadline (Trio's clock) is cancelled, named, and left behind."""
-        if self.life is not None:
-            await self.life.end_by(deadline)
-        elif self.act is not None:
-            answer = self.act()
-            if inspect.isawaitable(answer):
-                with trio.CancelScope(deadline=deadline, shield=True) as bound:
-                    await answer
-                if bound.cancelled_caught:
-                    raise TimeoutError(f"{self.name} did not end within the grace and was cancelled")
 
 
 class OwnerScope:
@@ -112,9 +74,9 @@ class OwnerScope:
         return self.life.is_ending
 
     @property
-    def is_empty(self) -> bool:
-        """Whether closing has nothing at all to do."""
-        return not self._members and not self._contributions
+    def is_closed(self) -> bool:
+        """Whether its members have ended: nothing can be registered any more, and no listener is started."""
+        return self._is_closed
 
     def check_open(self, what: str) -> None:
         """Raise `ScopeClosedError` if registrations are over."""
@@ -166,7 +128,13 @@ class OwnerScope:
         """
         self.check_open("a context")
         value = context.__enter__()
-        self.contribute(Contribution(f"context {context!r}", act=lambda: context.__exit__(None, None, None)))
+        try:
+            self.contribute(
+                Contribution(f"context {context!r}", act=lambda: context.__exit__(None, None, None))
+            )
+        except BaseException:  # entering it closed the scope
+            context.__exit__(None, None, None)
+            raise
         return value
 
     async def enter_async_context(self, context: AbstractAsyncContextManager[T]) -> T:
@@ -180,10 +148,12 @@ class OwnerScope:
             ScopeClosedError: the scope is closed, or closed meanwhile.
         """
 
-        async def hold(status: _Status[T]) -> None:
-            async with context as value:
-                status.started(value)
-                await status.released.wait()
+        async def hold(status: Status[T]) -> None:
+            with ExitStack() as stack:
+                async with context as value:
+                    status.started(value)
+                    await status.released.wait()
+                    stack.enter_context(working_for(self))  # leaving it is waited for
 
         return await self._start(hold, f"context {context!r}")
 
@@ -200,11 +170,11 @@ class OwnerScope:
         """
         label = name or getattr(fn, "__qualname__", repr(fn))
 
-        async def run(status: _Status[None]) -> None:
+        async def run(status: Status[None]) -> None:
             status.started(None)
             await fn(*args)
 
-        holder = _Holder(self, run, f"task {label}")
+        holder = Holder(self, run, f"task {label}")
         holder.cancels = True
         self._hold(holder)
 
@@ -217,12 +187,12 @@ class OwnerScope:
         """
         label = name or getattr(fn, "__qualname__", repr(fn))
 
-        async def run(status: _Status[Any]) -> None:
+        async def run(status: Status[Any]) -> None:
             await fn(*args, task_status=status)
 
         return await self._start(run, f"task {label}", cancels=True)
 
-    def _hold(self, holder: _Holder[Any]) -> None:
+    def _hold(self, holder: Holder[Any]) -> None:
         self.contribute(holder.contribution)
         if not self.homes.spawn(holder.run, name=f"{holder.label} of scope {self.name}"):
             self.forget(holder.contribution)
@@ -231,18 +201,15 @@ class OwnerScope:
             )
 
     async def _start(
-        self, body: Callable[[_Status[T]], Awaitable[None]], label: str, *, cancels: bool = False
+        self, body: Callable[[Status[T]], Awaitable[None]], label: str, *, cancels: bool = False
     ) -> T:
-        holder: _Holder[T] = _Holder(self, body, label)
+        holder: Holder[T] = Holder(self, body, label)
         holder.cancels = cancels
         self._hold(holder)
         try:
             await holder.status.ready.wait()
         except trio.Cancelled:
-            holder.ask()
-            with trio.CancelScope(shield=True):
-                await holder.left.wait()
-            holder.forget()
+            await holder.give_up()
             raise
         return holder.result()
 
@@ -271,15 +238,14 @@ class OwnerScope:
         return undo
 
     def _off(self, entry: Listener) -> None:
-        if not entry.is_live:
-            return
-        entry.is_live = False
-        assert self._listeners is not None
-        left = tuple(other for other in self._listeners[entry.hook] if other is not entry)
+        listeners = self._listeners
+        if listeners is None or entry not in listeners.get(entry.hook, ()):
+            return  # taken back before
+        left = tuple(other for other in listeners[entry.hook] if other is not entry)
         if left:
-            self._listeners[entry.hook] = left
+            listeners[entry.hook] = left
         else:
-            del self._listeners[entry.hook]
+            del listeners[entry.hook]
 
     def listeners(self, hook: type[Hook]) -> tuple[Listener, ...]:
         """Everybody who hears a dispatch from this scope: outer scopes first, then order of registration."""
@@ -304,7 +270,8 @@ class OwnerScope:
     async def unwind(self, failed: Callable[[BaseException], None], deadline: float) -> None:
         """End the members, then give the contributions back. Failures are reported and skip nothing.
 
-        Members have bounds of their own and are waited for; contributions have until `deadline` (Trio's clock).
+        Members have bounds of their own and are waited for; contributions have until `deadline` (Trio's clock), and
+        a few seconds at the least.
         """
         if self._members:
             await self._end_members(failed)
@@ -312,9 +279,30 @@ class OwnerScope:
         while self._contributions:
             contribution, _ = self._contributions.popitem()
             try:
-                await contribution.give_back(deadline)
-            except Exception as exc:
+                if contribution.life is None:
+                    answer = contribution.call()
+                    if answer is not None:
+                        await self._finish(contribution.name, answer, at_least(deadline))
+                else:
+                    await contribution.life.end_by(at_least(deadline))
+            except Exception as exc:  # noqa: BLE001 - reported, and nothing is skipped
                 failed(exc)
+
+    async def _finish(self, name: str, answer: Awaitable[object], deadline: float) -> None:
+        """Await a clean-up in a task of its own, so that one which shields itself can be left behind."""
+
+        async def wait_for_it(status: Status[None]) -> None:
+            await answer
+
+        holder = Holder(self, wait_for_it, name)
+        holder.status.started(None)
+        if self.homes.spawn(holder.run, name=f"{name} of scope {self.name}"):
+            await holder.end_by(deadline)
+        else:
+            with trio.CancelScope(deadline=deadline, shield=True) as bound:
+                await answer
+            if bound.cancelled_caught:
+                raise TimeoutError(f"{name} did not end within the grace and was cancelled")
 
     async def _end_members(self, failed: Callable[[BaseException], None]) -> None:
         assert self._members is not None
@@ -326,8 +314,8 @@ class OwnerScope:
                     await trio.lowlevel.checkpoint()
             for index, member in enumerate(reversed(members), 1):
                 try:
-                    await member.settle()
-                except Exception as exc:
+                    await member.settle(from_the_start=True)
+                except Exception as exc:  # noqa: BLE001 - reported, and the others end all the same
                     failed(exc)
                 self._members.pop(member, None)
                 if index % BREATHER == 0:
@@ -336,118 +324,6 @@ class OwnerScope:
 
 def _always() -> bool:
     return True
-
-
-@final
-class _Status(Generic[T]):
-    """How a held task says that it has started; fits wherever a `trio.TaskStatus` is expected."""
-
-    __slots__ = ("has_started", "ready", "released", "value")
-
-    def __init__(self) -> None:
-        self.has_started = False
-        self.ready = trio.Event()
-        self.released = trio.Event()
-        self.value: T | None = None
-
-    def started(self, value: T | None = None) -> None:
-        """Say that the task has started, and with what; once."""
-        if self.ready.is_set():
-            raise UsageError("started() was called twice, or too late")
-        self.value = value
-        self.has_started = True
-        self.ready.set()
-
-
-@final
-class _Holder(Lifetime, Generic[T]):
-    """One task that a scope owns: it enters a context and leaves it again, or runs a function."""
-
-    __slots__ = (
-        "body",
-        "cancel_scope",
-        "cancels",
-        "contribution",
-        "crash",
-        "label",
-        "left",
-        "scope",
-        "status",
-    )
-
-    def __init__(self, scope: OwnerScope, body: Callable[[_Status[T]], Awaitable[None]], label: str) -> None:
-        super().__init__(scope.homes)
-        self.scope = scope
-        self.body = body
-        self.label = label
-        self.status: _Status[T] = _Status()
-        self.cancel_scope = trio.CancelScope()
-        self.cancels = False  # whether the end cancels the body (a task) or releases it (a context)
-        self.left = trio.Event()
-        self.crash: BaseException | None = None
-        self.contribution = Contribution(label, life=self)
-
-    def _describe(self) -> str:
-        return f"{self.label} of scope {self.scope.name!r}"
-
-    def _on_ask(self) -> None:
-        self.status.released.set()
-        if self.cancels or not self.status.ready.is_set():
-            self.cancel_scope.cancel(reason="its scope is closing")
-
-    def _must_wait(self) -> bool:
-        return False  # the close that settles this waits in its own task
-
-    async def _tail(self) -> None:
-        await self.left.wait()
-
-    async def end_by(self, deadline: float) -> None:
-        """Ask for the task's end and wait for it; raise what it failed with.
-
-        Raises:
-            TimeoutError: it did not end in time. It was cancelled; if it shields itself it is still there.
-        """
-        self.ask()
-        with trio.CancelScope(deadline=deadline, shield=True):
-            await self.left.wait()
-        if not self.left.is_set():
-            self.cancel_scope.cancel(reason="the grace is over")
-            with trio.move_on_after(LAST_CALL, shield=True):
-                await self.left.wait()
-            ending = "was cancelled" if self.left.is_set() else "shields itself and still runs"
-            raise TimeoutError(f"{self._describe()} did not end within the grace and {ending}")
-        if self.crash is not None:
-            raise self.crash
-
-    async def run(self) -> None:
-        """The task."""
-        try:
-            with self.cancel_scope:
-                await self.body(self.status)
-        except Exception as exc:
-            self.crash = exc
-            if self.status.ready.is_set() and not self.is_ending:
-                logger.error("%s failed", self._describe(), exc_info=exc)
-        finally:
-            self.left.set()
-            self.status.ready.set()
-            if self.crash is None and not self.is_ending:
-                self.forget()
-
-    def result(self) -> T:
-        """What the task started with, or why it did not."""
-        if self.status.has_started:
-            return cast("T", self.status.value)
-        self.forget()
-        if self.crash is not None:
-            raise self.crash
-        if self.is_ending:
-            raise ScopeClosedError(f"scope {self.scope.name!r} closed while {self.label} was starting")
-        raise UsageError(f"{self.label} ended without calling started()")
-
-    def forget(self) -> None:
-        """The task is over and has nothing left to report."""
-        self.scope.forget(self.contribution)
 
 
 @final
