@@ -18,7 +18,7 @@ from ._chunks import (
     ToolCallDelta,
     Usage,
 )
-from ._json import FrozenJson
+from ._json import FrozenJson, dump_json
 from ._messages import ContentBlock, ReasoningBlock, TextBlock, TokenUsage, ToolCallBlock
 
 
@@ -50,8 +50,8 @@ class Assembly:
     """Assembles one attempt's stream. Never raises, in whatever order chunks come.
 
     Blocks stand in the order in which their index was first seen. Deltas add up until a `BlockEnd`, which replaces
-    them; the first end of a block counts, later deltas and ends of it do nothing. The last usage counts, the first
-    finish does; what follows a finish is ignored, but for usage.
+    them; the first end of a block counts, later deltas and ends of it do nothing. The last usage and the last finish
+    count; without a finish the stream is taken to have stopped.
     """
 
     __slots__ = ("_blocks", "_finish", "_replay_state", "usage")
@@ -79,7 +79,7 @@ class Assembly:
                 self._blocks[chunk.index] = chunk.block
         elif type(chunk) is Usage:
             self.usage = chunk.usage
-        elif type(chunk) is Finish and self._finish is None:
+        elif type(chunk) is Finish:
             self._finish = chunk.reason
             self._replay_state = chunk.replay_state
 
@@ -91,6 +91,8 @@ class Assembly:
             return None
         if not block.texts:
             block.kind = kind  # what comes says what it is; a wrong announcement must not lose it
+        elif block.kind != kind:
+            return None  # a delta of another kind than those before it belongs to nothing
         block.texts.append(text)
         return block
 
@@ -152,7 +154,9 @@ class Assembly:
             for entry, block in zip(entries, blocks, strict=True)
             if not isinstance(block, ToolCallBlock)
         ]
-        return FrozenJson.of({**value, "blocks": kept})
+        if len(kept) == len(entries):
+            return state
+        return FrozenJson(dump_json({**value, "blocks": kept}))
 
     def interrupted_blocks(self) -> tuple[ContentBlock, ...]:
         """The content of a message whose stream was cut off: text and reasoning that show anything."""

@@ -253,14 +253,14 @@ def test_the_number_must_be_the_one_expected():
         decode_event(line(), seq=1)
 
 
-MESSAGE = {"id": "u", "role": "user", "content": [], "source": {"kind": "user"}}
-TOOL = {
+MESSAGE: dict[str, Any] = {"id": "u", "role": "user", "content": [], "source": {"kind": "user"}}
+TOOL: dict[str, Any] = {
     "id": "u",
     "role": "user",
     "content": [{"type": "tool-result", "toolCallId": "c", "content": []}],
     "source": {"kind": "tool", "callId": "c"},
 }
-BROKEN = [
+BROKEN: list[tuple[bytes, str]] = [
     (line(more=1), "unknown field 'more'"),
     (line(seq=-1), "`seq`"),
     (line(seq=True), "`seq`"),
@@ -274,7 +274,7 @@ BROKEN = [
     (line(surfaceOp=None), "messages only"),
     (line(sourceEventSeqs=[]), "messages only"),
     *(
-        (line(type="user/message", data=MESSAGE, seq=5, **fields), match)
+        (line(type="user/message", data=MESSAGE, seq=5, **fields), match)  # type: ignore[arg-type]
         for fields, match in [
             ({}, "surfaceOp"),
             ({"surfaceOp": None}, "surfaceOp"),
@@ -308,7 +308,7 @@ BROKEN = [
         ]
     ),
     *(
-        (line(type="tool/result", data={"turn": 1, "step": 1, "message": {**TOOL, **change}}, surfaceOp="append"), match)
+        (line(type="tool/result", data={"turn": 1, "step": 1, "message": {**TOOL, **change}}, surfaceOp="append"), match)  # type: ignore[dict-item]
         for change, match in [
             ({"source": {"kind": "user"}}, "a tool"),
             ({"source": {"kind": "tool", "callId": ""}}, "a tool"),
@@ -480,7 +480,7 @@ def test_another_version_is_unsupported_before_anything_else(version):
     "raw",
     [
         b"", b"[]", b"null", b"{", b'{"createdAt":1e999}',
-        *(header_line(**change) for change in [
+        *(header_line(**change) for change in [  # type: ignore[arg-type]
             {"type": "x"}, {"version": "0"}, {"version": None}, {"version": True}, {"version": ...}, {"id": 5},
             {"id": ...}, {"createdAt": -1}, {"createdAt": 1.5}, {"createdAt": True}, {"createdAt": -0.0},
             {"createdAt": ...}, {"delegationDepth": None}, {"delegationDepth": -0.0}, {"origin": "x"},
