@@ -24,7 +24,7 @@ TAIL: Final = 32 * 1024
 PAGE: Final = 32
 
 _IN_TURN: Final = ROW_TYPES | {
-    "turn/start", "step/start", "step/end", "assistant/chunk", "assistant/message", "tool/call", "tool/started",
+    "step/start", "step/end", "assistant/chunk", "assistant/message", "tool/call", "tool/started",
     "tool/result", "request/header", "request/context", "llm/retry", "llm/retry-started",
 }  # fmt: skip
 
@@ -172,7 +172,10 @@ def _status(tail: list[bytes], *, is_all: bool) -> Status:
         kind = plain.get("type")
         if kind == "turn/end":
             return "closed"
-        if kind in _IN_TURN and not isinstance(plain.get("surfaceOp"), dict):
+        if kind == "turn/start":
+            return "interrupted"
+        # A turn may have begun before what was read. A message that replaces others is no sign of one.
+        if not is_all and kind in _IN_TURN and not isinstance(plain.get("surfaceOp"), dict):
             return "interrupted"
     # Nothing decisive within reach: one record fills all of it, and records of that size are parts of turns.
     return "closed" if is_all else "interrupted"
