@@ -231,10 +231,10 @@ class JsonlStore:
                 return cut_tail(self._files, place, loaded)
             return loaded.size, loaded.identity
 
-        stale = unfinished(self._files, place.directory)
-        if not stale and loaded.good_end == loaded.size:
-            return loaded.size, loaded.identity
         try:
+            stale = unfinished(self._files, place.directory)
+            if not stale and loaded.good_end == loaded.size:
+                return loaded.size, loaded.identity
             return await trio.to_thread.run_sync(clean)
         except OSError as exc:
             raise storage_error(

@@ -6,6 +6,7 @@ process, so it also tells two writers of one process apart (`lockf` would grant 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import functools
@@ -50,7 +51,8 @@ class SessionLock:
         """Give the lock up. Idempotent."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            self._files.close(fd)
+            with contextlib.suppress(OSError):  # the system has closed it all the same
+                self._files.close(fd)
 
 
 def acquire(files: Files, directory: str, session_id: str) -> SessionLock:
@@ -135,11 +137,10 @@ def _is_still_there(files: Files, fd: int, path: str) -> bool:
 
 def _sign(fd: int) -> None:
     # For people and for the busy error only: nothing is decided by it, so a failure to write it is harmless.
-    try:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, _signature(os.getpid()), 0)
-    except OSError:
-        pass
+    text = _signature(os.getpid())
+    with contextlib.suppress(OSError):
+        os.pwrite(fd, text, 0)
+        os.ftruncate(fd, len(text))
 
 
 @functools.lru_cache(maxsize=1)
@@ -153,4 +154,25 @@ def _read_owner(fd: int) -> str:
         text = os.pread(fd, 500, 0).decode("utf-8", "replace").strip()
     except OSError:
         text = ""
+    # Between an owner's locking and its signing the text is missing, or that of an owner before it.
+    pid = _owner_pid(fd)
+    if pid is not None and not text.startswith(f"pid {pid} "):
+        return f"pid {pid} on {socket.gethostname()}"
     return text or "an unknown process"
+
+
+def _owner_pid(fd: int) -> int | None:
+    """Who holds the exclusive lock, where the system has a list of its locks (Linux)."""
+    try:
+        inode = os.fstat(fd).st_ino
+        with open("/proc/locks", encoding="ascii") as table:  # noqa: PTH123 - one line of text each
+            locks = [line.split() for line in table]
+    except (OSError, ValueError):
+        return None
+    # 7: FLOCK  ADVISORY  WRITE 4711 fe:00:1835045 0 EOF
+    owners = {
+        lock[4]
+        for lock in locks
+        if lock[1] == "FLOCK" and lock[3] == "WRITE" and lock[5].endswith(f":{inode}")
+    }
+    return int(owners.pop()) or None if len(owners) == 1 else None

@@ -80,6 +80,8 @@ class FaultyFiles:
         number = self._counts[name] = self.count(name) + 1
         for fault in self._faults.get(name, ()):
             if fault.first <= number <= fault.last:
+                if name == "close":
+                    fn(*args)  # a close that fails has closed the file
                 if fault.writes and name == "write":
                     fn(args[0], args[1][: fault.writes])
                 raise OSError(fault.error, os.strerror(fault.error))

@@ -38,11 +38,18 @@ def test_an_old_text_means_nothing(tmp_path: Path) -> None:
     assert "elsewhere" not in (tmp_path / "lock").read_text()
 
 
-def test_an_owner_that_cannot_be_read(tmp_path: Path) -> None:
-    with (tmp_path / "lock").open("wb") as file:
+@pytest.mark.parametrize("text", [b"", b"pid 1 on elsewhere, since long ago\n"])
+def test_an_owner_that_has_not_signed_yet(tmp_path: Path, text: bytes) -> None:
+    """PER-8: the system's own list of locks knows better than an old text, where there is one."""
+    (tmp_path / "lock").write_bytes(text)
+    with (tmp_path / "lock").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(SessionBusyError, match="an unknown process"):
+        with pytest.raises(SessionBusyError) as busy:
             acquire(OS_FILES, str(tmp_path), "s1")
+    if Path("/proc/locks").exists():
+        assert busy.value.owner == f"pid {os.getpid()} on {os.uname().nodename}"
+    else:
+        assert busy.value.owner in {"an unknown process", "pid 1 on elsewhere, since long ago"}
 
 
 def test_a_lock_whose_file_was_removed_protects_nothing(tmp_path: Path) -> None:
