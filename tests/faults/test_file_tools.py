@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,39 +85,73 @@ def test_the_search_ends_by_itself_when_its_time_is_up(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGALRM
 
 
-def swap_for_ever(stop: threading.Event, inside: Path, link: Path, outside: Path) -> None:
-    """Let `link` be a folder inside and a link to the outside, in turns."""
-    while not stop.is_set():
-        inside.rename(link)
-        link.rename(inside)
-        link.symlink_to(outside)
-        link.unlink()
+# --- races ----------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(tmp_path: Path) -> None:
-    """Neither reading nor writing ever gets outside, whenever the link appears."""
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    (root / "real").mkdir(parents=True)
-    (root / "real" / "x").write_text("inside")
-    outside.mkdir()
-    (outside / "x").write_text("secret")
-    read, edit = tool_of(root, "read"), tool_of(root, "edit")
-    stop = threading.Event()
-    swapper = threading.Thread(target=swap_for_ever, args=(stop, root / "real", root / "link", outside))
-    swapper.start()
-    seen: set[str] = set()
-    try:
-        for number in range(1500):
+class AtCall:
+    """Does something right before one of the calls that a block makes to the operating system."""
+
+    def __init__(self, number: int, act: Callable[[], None]) -> None:
+        self._number = number
+        self._act = act
+        self.count = 0
+
+    def _profile(self, _frame: object, event: str, function: object) -> None:
+        if event == "c_call" and getattr(function, "__module__", None) == "posix":
+            if self.count == self._number:
+                self._act()
+            self.count += 1
+
+    def __enter__(self) -> AtCall:
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        sys.setprofile(None)
+
+
+CALLS: dict[str, tuple[object, ...]] = {
+    "read": ("link/x",),
+    "list": ("link",),
+    "write": ("link/x", "written"),
+    "write deep": ("link/new/x", "written"),
+    "edit": ("link/x", "inside", "edited"),
+}
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["folder", "file"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_swap_for_a_link_at_any_moment_leads_nowhere(tmp_path: Path, call: str, deep: bool) -> None:
+    """Whenever the folder, or the file in it, becomes a link to the outside: nothing there is read or changed."""
+    codes: set[str] = set()
+    number = calls = 0
+    while number <= calls:
+        base = tmp_path / str(number)
+        root, outside = base / "root", base / "outside"
+        (root / "link").mkdir(parents=True)
+        (root / "link" / "x").write_text("inside")
+        outside.mkdir()
+        (outside / "x").write_text("secret")
+        victim, target = (root / "link" / "x", outside / "x") if deep else (root / "link", outside)
+
+        def swap(victim: Path = victim, target: Path = target) -> None:
+            victim.rename(victim.with_name("aside"))
+            victim.symlink_to(target)
+
+        tool = tool_of(root, call.partition(" ")[0])
+        with AtCall(number, swap) as at:
             try:
-                text = str(read("link/x") if number % 2 else edit("link/x", "inside", "inside"))
-                seen.add("ok")
-                assert text in {"inside", "replaced 1 place in link/x"}
+                text = str(tool(*CALLS[call]))
+                codes.add("ok")
             except ToolError as exc:
-                seen.add(exc.code)
-    finally:
-        stop.set()
-        swapper.join()
-    assert (outside / "x").read_text() == "secret"
-    assert [path.name for path in outside.iterdir()] == ["x"]
-    assert seen <= {"ok", "FS_OUTSIDE_ROOT", "FS_NOT_FOUND", "FS_CHANGED"}
-    assert len(seen) > 1
+                text = str(exc)
+                codes.add(exc.code)
+        calls = at.count
+        number += 1
+        assert "secret" not in text
+        assert (outside / "x").read_text() == "secret"
+        assert [path.name for path in outside.iterdir()] == ["x"]
+    assert calls > 3
+    assert "ok" in codes
+    assert codes <= {"ok", "FS_OUTSIDE_ROOT", "FS_NOT_FOUND", "FS_CHANGED", "FS_NOT_FILE", "FS_NOT_FOLDER"}
+    assert len(codes) > 1 or (deep and call in {"list", "write deep"})  # those never look at the file
