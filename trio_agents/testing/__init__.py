@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._public import publish as _publish
+from ._check_models import MODEL_CHECKS as MODEL_CHECKS, check_model_adapter as check_model_adapter
 from ._fake_provider import FakeProvider as FakeProvider, open_fake_provider as open_fake_provider
 from ._fake_script import (
     CONTEXT_OVERFLOW as CONTEXT_OVERFLOW,

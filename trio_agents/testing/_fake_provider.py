@@ -57,14 +57,19 @@ async def open_fake_provider(
     except ModuleNotFoundError as exc:
         raise UsageError("a fake provider needs h11: pip install 'trio-agents[openai]'") from exc
     server = FakeProvider(script)
+    failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
         server._port = listener.socket.getsockname()[1]
         nursery.start_soon(trio.serve_listeners, server._serve, [listener], name="fake provider")
         try:
             yield server
+        except Exception as exc:  # noqa: BLE001 - raised again below, where the nursery does not wrap it
+            failure = exc
         finally:
             nursery.cancel_scope.cancel("the fake provider's block is left")
+    if failure is not None:
+        raise failure
 
 
 @final
@@ -85,6 +90,7 @@ class FakeProvider:
         self._open = 0
         self._connections = 0
         self._changed = trio.Event()
+        self._stalled = trio.Event()
 
     @property
     def base_url(self) -> str:
@@ -116,6 +122,10 @@ class FakeProvider:
         while self._open != count:
             await self._changed.wait()
         await trio.lowlevel.checkpoint()
+
+    async def wait_stalled(self) -> None:
+        """Wait until an answer has come to the place where it says nothing more (`stall`, `Hang`)."""
+        await self._stalled.wait()
 
     def _count(self, by: int) -> None:
         self._open += by
@@ -313,6 +323,7 @@ class _Connection:
         raise _Gone
 
     async def _until_client_leaves(self) -> None:
+        self._server._stalled.set()
         while await self._stream.receive_some():
             pass
         raise _Gone
