@@ -147,6 +147,11 @@ class _Tape:
         self.providers.setdefault(provider)
         self._infos.append((len(self.attempts), provider, model, info))
 
+    def known(self, provider: str, model: str) -> ModelInfo:
+        """What was noted last of a model."""
+        infos = (info for _, who, what, info in reversed(self._infos) if (who, what) == (provider, model))
+        return next(infos, ModelInfo())
+
     def silent(self, turn: int, step: int) -> None:
         """A step was cancelled before its model had said anything."""
         self._silent.add((turn, step))
@@ -240,7 +245,11 @@ class _Cutter:
                 max_tokens = config.max_tokens
             if defaults.reasoning_effort is True and config.reasoning_effort is not UNSET:
                 effort = config.reasoning_effort
-        self._defaults = ModelInfo(default_max_tokens=max_tokens, default_effort=effort)
+        # A header says nothing of the window: what the last context said of this model still holds.
+        window = self._tape.known(self._provider, self._model).context_window
+        self._defaults = ModelInfo(
+            context_window=window, default_max_tokens=max_tokens, default_effort=effort
+        )
         self._tape.note(self._provider, self._model, self._defaults)
 
     def _context(self, data: RequestContext) -> None:
