@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ..agent import AgentOptions, Scope, Setup
 from ..agent._registry import RegistryCore
-from ..errors import AgentExistsError, CreationAbortedError, SessionBusyError, TeardownError, UsageError
+from ..errors import AgentExistsError, SessionBusyError, TeardownError, UsageError
 from ..models import ModelRegistry
 from ..scope._lifetime import Homes, Lifetime
 from ..scope._scope import BREATHER
@@ -20,7 +20,7 @@ from ..session._packing import ChunkRun
 from ..storage import OpenedLog, SessionStore, fork_into
 from ..values import mint_id, now_ms
 from ._agent import LoopAgent
-from ._lifecycle import LOOP_CLOSED, OWNER_CLOSED, Birth, Creation, Handle, roll_back
+from ._lifecycle import LOOP_CLOSED, OWNER_CLOSED, Birth, Creation, Handle, aborted, check_wanted, roll_back
 from ._recovery import Recovery
 
 BUSY_PAUSE: Final = 0.05
@@ -96,24 +96,25 @@ class AgentLoop:
     ) -> Handle:
         """Create an agent in a fresh session; see `AgentRegistry.create`."""
         await trio.lowlevel.checkpoint()
-        id = _checked_id(session_id)
-        creation = self._begin(owner, id)
+        id = mint_id() if session_id is None else _checked_id(session_id)
+        check_wanted(self, owner, id)
+        self._check_free(id)
+        header = SessionHeader(
+            id=id,
+            created_at=now_ms(),
+            cwd=options.cwd or UNSET,
+            seed_length=len(prefix) if prefix else UNSET,
+        )
+        # Without a setup there is nothing to wait for, hence nothing that could be aborted.
+        creation = None if setup is None else self._begin(owner, id)
         try:
-            self._check_free(id)
-            header = SessionHeader(
-                id=id,
-                created_at=now_ms(),
-                cwd=options.cwd or UNSET,
-                seed_length=len(prefix) if prefix else UNSET,
-            )
             birth = self._conceive(owner, creation, header, prefix or (), options)
-            seed: Sequence[Event] = prefix or ()
             try:
                 commit = await birth.prepare(setup)
                 await birth.publish(
                     commit,
-                    lambda: self.store.create(header, seed),
-                    lambda: prefix_marker(seed) if prefix is not None else [],
+                    lambda: self.store.create(header, prefix or ()),
+                    lambda: prefix_marker(prefix) if prefix is not None else [],
                     "startup",
                 )
             except BaseException as exc:
@@ -121,7 +122,8 @@ class AgentLoop:
                 raise
             return birth.handle
         finally:
-            self._end(owner, creation)
+            if creation is not None:
+                self._end(owner, creation)
 
     async def resume(
         self,
@@ -136,10 +138,11 @@ class AgentLoop:
         """Bring a stored session back to life; see `AgentRegistry.resume`."""
         await trio.lowlevel.checkpoint()
         id = _checked_id(session_id)
+        check_wanted(self, owner, id)
         creation = self._begin(owner, id)
         opened: OpenedLog | None = None
         try:
-            with creation.scope:
+            with creation.stretch():
                 opened = await self._acquire(id, wait=wait)
             return await self._revive(owner, creation, opened, setup, options, rerun=rerun)
         finally:
@@ -158,7 +161,7 @@ class AgentLoop:
         rerun: bool,
     ) -> Handle:
         if opened is None:
-            raise _aborted(creation)
+            raise aborted(creation.id, creation.reason or OWNER_CLOSED)
         handle: Handle | None = None
         try:
             recovery = Recovery(opened)
@@ -169,7 +172,7 @@ class AgentLoop:
             handle.writer = opened.writer
             handle.pen.attach(opened.writer)
             commit = await birth.prepare(setup)
-            with creation.scope, working_for(birth.agent):
+            with creation.stretch(), working_for(birth.agent):
                 await recovery.ask_tools(birth.agent, rerun=rerun)
             await trio.lowlevel.checkpoint_if_cancelled()
             await birth.publish(
@@ -212,12 +215,6 @@ class AgentLoop:
 
     def _begin(self, owner: Scope, id: str) -> Creation:
         creation = Creation(self, id)
-        if self.is_closing:
-            creation.abort(LOOP_CLOSED)
-            raise _aborted(creation)
-        if owner.closing:
-            creation.abort(OWNER_CLOSED)
-            raise _aborted(creation)
         owner.adopt(creation)
         self.adopt(creation)
         return creation
@@ -234,7 +231,7 @@ class AgentLoop:
     def _conceive(
         self,
         owner: Scope,
-        creation: Creation,
+        creation: Creation | None,
         header: SessionHeader,
         events: Sequence[Event | ChunkRun],
         options: AgentOptions,
@@ -250,13 +247,7 @@ class AgentLoop:
         return Birth(self, owner, creation, handle, agent)
 
 
-def _aborted(creation: Creation) -> CreationAbortedError:
-    return CreationAbortedError(f"agent {creation.id!r} was not created: {creation.reason or OWNER_CLOSED}")
-
-
-def _checked_id(session_id: str | None) -> str:
-    if session_id is None:
-        return mint_id()
+def _checked_id(session_id: object) -> str:
     if type(session_id) is not str or not session_id:
         raise UsageError(f"a session id is a non-empty string, not {session_id!r}")
     return session_id

@@ -210,13 +210,13 @@ class Handle(Lifetime, AgentHandle):
 class Creation(Lifetime):
     """A creation under way: owner and loop can abort it, and wait until the call has settled."""
 
-    __slots__ = ("_settled", "id", "reason", "scope")
+    __slots__ = ("_scope", "_settled", "id", "reason")
 
     def __init__(self, loop: AgentLoop, id: str) -> None:
         super().__init__(loop.homes)
         self.id = id
-        self.scope = trio.CancelScope()
         self.reason: str | None = None
+        self._scope: trio.CancelScope | None = None
         self._settled = trio.Event()
 
     def _describe(self) -> str:
@@ -227,9 +227,17 @@ class Creation(Lifetime):
         if self.reason is None:
             self.reason = reason
 
+    def stretch(self) -> trio.CancelScope:
+        """A cancel scope for the next stretch of awaits, which the end of this creation cancels."""
+        scope = self._scope = trio.CancelScope()
+        if self.reason is not None:
+            scope.cancel(reason=self.reason)
+        return scope
+
     def _on_ask(self) -> None:
         self.abort(OWNER_CLOSED)
-        self.scope.cancel(reason=self.reason)
+        if self._scope is not None:
+            self._scope.cancel(reason=self.reason)
 
     def _must_wait(self) -> bool:
         return True
@@ -249,7 +257,7 @@ class Birth:
     __slots__ = ("agent", "creation", "handle", "loop", "owner", "session")
 
     def __init__(
-        self, loop: AgentLoop, owner: Scope, creation: Creation, handle: Handle, agent: LoopAgent
+        self, loop: AgentLoop, owner: Scope, creation: Creation | None, handle: Handle, agent: LoopAgent
     ) -> None:
         self.loop = loop
         self.owner = owner
@@ -261,22 +269,17 @@ class Birth:
     def check(self) -> None:
         """Raise if owner, loop or the handle itself no longer want the agent. No checkpoint."""
         creation, loop, owner = self.creation, self.loop, self.owner
-        if creation.reason is not None:
-            raise self._aborted(creation.reason)
-        if loop.is_closing:
-            raise self._aborted(LOOP_CLOSED)
-        if owner.closing:
-            raise self._aborted(OWNER_CLOSED)
-
-    def _aborted(self, reason: str) -> CreationAbortedError:
-        return CreationAbortedError(f"agent {self.agent.id!r} was not created: {reason}")
+        if creation is not None and creation.reason is not None:
+            raise aborted(self.agent.id, creation.reason)
+        check_wanted(loop, owner, self.agent.id)
 
     async def prepare(self, setup: Setup | None) -> Callable[[], object] | None:
         """Run setup in the caller's task; gives its commit. Raises what setup raised, or why it was aborted."""
         if setup is None:
             return None
+        assert self.creation is not None
         commit: object = None
-        with self.creation.scope, working_for(self.agent):
+        with self.creation.stretch(), working_for(self.agent):
             commit = setup(self.agent)
             if inspect.isawaitable(commit):
                 commit = await commit
@@ -335,7 +338,20 @@ class Birth:
         """Like `check`, between two edges: also a dispose asked for by a listener ends the publication."""
         self.check()
         if self.handle.is_ending:
-            raise self._aborted("it was disposed while it was being announced")
+            raise aborted(self.agent.id, "it was disposed while it was being announced")
+
+
+def check_wanted(loop: AgentLoop, owner: Scope, id: str) -> None:
+    """Raise if the loop or the owner takes no agents any more."""
+    if loop.is_closing:
+        raise aborted(id, LOOP_CLOSED)
+    if owner.closing:
+        raise aborted(id, OWNER_CLOSED)
+
+
+def aborted(id: str, reason: str) -> CreationAbortedError:
+    """The error of a creation that owner or loop have ended."""
+    return CreationAbortedError(f"agent {id!r} was not created: {reason}")
 
 
 def _run_commit(commit: Callable[[], object]) -> None:
