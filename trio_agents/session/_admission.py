@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ..errors import TrioAgentsError, UsageError
+from ..values._json import FrozenJson
 from ..values._messages import UserMessage
 from ._codec import MUTABLE, check_exact, decode_event, encode, encode_event, is_registered
 from ._events import (
@@ -110,8 +111,33 @@ def _read_back(event: Event, line: bytes) -> Event:
         back = decode_event(line, seq=event.seq)
     except TrioAgentsError as exc:
         raise UsageError(f"{event.type} refused: {exc}") from exc
-    if type(back) is not Event or type(back.data) is not type(event.data):
+    if back == event:
+        # Equal at every depth, containers of the same types included: the original, whose parts are shared with
+        # others, is as good as the copy, unless the copy is there to be independent.
+        return back if type(event.data) in MUTABLE else event
+    if type(back) is not Event or not _says_the_same(event.data, back.data):
         raise UsageError(f"{event.type} refused: a field has a value of the wrong type")
-    # Equal means equal at every depth, containers of the same types included: then the original, whose parts are
-    # shared with others, is as good as the copy, unless the copy is there to be independent.
-    return event if back == event and type(event.data) not in MUTABLE else back
+    return back
+
+
+def _says_the_same(made: object, read: object) -> bool:
+    """Whether what was read back differs from what was made in its containers alone: a tuple for a list."""
+    if type(made) is FrozenJson:
+        return made == read or made.value == read
+    if isinstance(made, (list, tuple)):
+        return (
+            isinstance(read, (list, tuple))
+            and len(made) == len(read)
+            and all(map(_says_the_same, made, read))
+        )
+    if isinstance(made, dict):
+        return (
+            isinstance(read, dict)
+            and made.keys() == read.keys()
+            and all(_says_the_same(value, read[key]) for key, value in made.items())
+        )
+    if isinstance(made, Struct):
+        return type(made) is type(read) and all(
+            _says_the_same(getattr(made, name), getattr(read, name)) for name in made.__struct_fields__
+        )
+    return made == read
