@@ -47,6 +47,7 @@ from .errors import (
     AgentNotFoundError as AgentNotFoundError,
     AgentNotPublishedError as AgentNotPublishedError,
     AgentStateError as AgentStateError,
+    AnswerInvalid as AnswerInvalid,
     CreationAbortedError as CreationAbortedError,
     DuplicateMessageError as DuplicateMessageError,
     FatalToolError as FatalToolError,

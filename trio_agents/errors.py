@@ -27,6 +27,7 @@ TrioAgentsError
 │   └── StorageError              the disk refused; carries the operating system's error
 ├── TurnError                     a turn that was waited for did not end well; carries the turn's end
 │   ├── TurnBlocked, TurnFailed, TurnAborted
+│   ├── AnswerInvalid             it ended well, but not in a value of the type that was asked for
 │   └── MessageDiscarded          the message was removed before any turn took it
 ├── ModelError                    the provider, or the way to it, failed; carries the failure
 ├── ToolError                     a tool failed in a way that the model should read
@@ -234,19 +235,33 @@ class TurnError(TrioAgentsError):
         self.end = end
 
 
-class TurnBlocked(TurnError):  # noqa: N818 - an outcome, named as the log names it
+class TurnBlocked(TurnError):
     """A `PreStep` listener rejected the input."""
 
 
-class TurnFailed(TurnError):  # noqa: N818
+class TurnFailed(TurnError):
     """The turn ended in an error; `end.error` has the facts."""
 
 
-class TurnAborted(TurnError):  # noqa: N818
+class TurnAborted(TurnError):
     """The turn was cancelled; `end.reason` is the first cause."""
 
 
-class MessageDiscarded(TurnError):  # noqa: N818
+class AnswerInvalid(TurnError):
+    """The model did not give a value of the type that was asked for, not even when told its faults.
+
+    Attributes:
+        faults: what is wrong with its last answer, one sentence each with the path; empty if it gave none.
+    """
+
+    def __init__(
+        self, message: str, *, turn: int | None = None, end: object = None, faults: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, turn=turn, end=end)
+        self.faults = tuple(faults)
+
+
+class MessageDiscarded(TurnError):
     """The message was removed, or recorded as cancelled, before a step took it."""
 
 

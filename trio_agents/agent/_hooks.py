@@ -7,7 +7,7 @@ scope hear everything below that scope.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import attrs
@@ -171,7 +171,7 @@ class BeforeRequest(Around[Header]):
     step: int
     attempt: int
     header: Header
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
 
 
 @attrs.frozen(kw_only=True)

@@ -6,15 +6,14 @@ log refuses leaves everything as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set as AbstractSet
 from typing import Protocol, final
 
 import trio
 from msgspec import UNSET
 
 from ..errors import DuplicateMessageError, MessageError, UsageError
-from ..session._events import InboxSpliced, Target
-from ..session._log import Pen
+from ..session import InboxSpliced, Pen, Target
 from ..values import UserMessage
 
 
@@ -85,9 +84,16 @@ class Inbox:
     `next_turn` and `next_step` are tuples that never change once taken.
     """
 
-    __slots__ = ("_gate", "_listener", "_pen", "_pending", "_turn")
+    __slots__ = ("_admit", "_gate", "_listener", "_pen", "_pending", "_turn")
 
-    def __init__(self, pen: Pen, listener: InboxListener, gate: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pen: Pen,
+        listener: InboxListener,
+        gate: Callable[[], None],
+        admit: Callable[[UserMessage], None],
+    ) -> None:
+        self._admit = admit
         self._pending = pen.pending
         self._pen = pen
         self._listener = listener
@@ -121,6 +127,11 @@ class Inbox:
             return self._pending.next_step
         raise UsageError(f"the inbox has the lists 'next-turn' and 'next-step', not {target!r}")
 
+    def _length(self, target: Target) -> int:
+        if target not in {"next-turn", "next-step"}:
+            raise UsageError(f"the inbox has the lists 'next-turn' and 'next-step', not {target!r}")
+        return self._pending.length(target)
+
     def _find(self, id: str) -> tuple[Target, int] | None:
         target = self._pending.target_of(id)
         return None if target is None else (target, self._pending.index_of(id))
@@ -141,7 +152,7 @@ class Inbox:
     def insert(self, message: UserMessage, target: Target) -> None:
         """Like `append`, also after the agent's teardown began: for what its own work still leaves behind."""
         self._check_new((message,))
-        start = self._pending.length(target)
+        start = self._length(target)
         self._pen.append(InboxSpliced(target=target, start=start, inserted=(message,)))
 
     def prepend(self, message: UserMessage, target: Target = "next-turn") -> None:
@@ -158,8 +169,7 @@ class Inbox:
         found = self._find(id)
         if found is None:
             return False
-        if message.id != id:
-            self._check_new((message,))
+        self._check_new((message,), {id})
         target, index = found
         self._pen.append(
             InboxSpliced(target=target, start=index, removed_count=1, inserted=(message,), outcome="canceled")
@@ -254,11 +264,12 @@ class Inbox:
         self._pen.append(*splices)
         return Claim(steps, turns)
 
-    def _check_new(self, messages: Iterable[UserMessage], going: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def _check_new(self, messages: Iterable[UserMessage], going: AbstractSet[str] = frozenset()) -> None:
         seen: set[str] = set()
         for message in messages:
             if not isinstance(message, UserMessage):
                 raise MessageError(f"an inbox holds UserMessages, not {type(message).__name__}")
+            self._admit(message)
             if message.id in seen or (message.id in self and message.id not in going):
                 raise DuplicateMessageError(f"message {message.id!r} is already pending")
             seen.add(message.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import attrs
 import trio
@@ -72,8 +72,11 @@ class Receipt(Protocol):
         ...
 
 
+V_co = TypeVar("V_co", covariant=True)
+
+
 @attrs.frozen(kw_only=True)
-class Reply:
+class Reply(Generic[V_co]):
     """The answer to an `ask` or a `stream`.
 
     Attributes:
@@ -82,7 +85,7 @@ class Reply:
         end: how it ended, or None.
         usage: the tokens of all its requests together.
         message_id: the id of the message that was answered.
-        value: what `returns=` asked for, else None.
+        value: what `returns=` asked for, else None; also None if the turn did not end in an answer (`check=False`).
     """
 
     text: str
@@ -90,7 +93,7 @@ class Reply:
     end: TurnEndReason | None
     usage: TokenUsage
     message_id: str
-    value: Any = None
+    value: V_co
 
 
 Delivery: TypeAlias = Literal["JOINED", "WOKE", "PARKED"]
@@ -109,7 +112,7 @@ class ReplyStream(Protocol):
         ...
 
     @property
-    def result(self) -> Reply:
+    def result(self) -> Reply[None]:
         """The whole reply, once the iteration is over.
 
         Raises:
@@ -234,9 +237,15 @@ class Agent(Protocol):
         """Work on what is pending, if anything is. Raises as `send`."""
         ...
 
+    @overload
+    async def ask(self, message: Deliverable, *, check: bool = True, returns: None = None) -> Reply[None]: ...
+
+    @overload
+    async def ask(self, message: Deliverable, *, check: bool = True, returns: type[T]) -> Reply[T]: ...
+
     async def ask(
-        self, message: Deliverable, *, check: bool = True, returns: type[Any] | None = None
-    ) -> Reply:
+        self, message: Deliverable, *, check: bool = True, returns: type[T] | None = None
+    ) -> Reply[T] | Reply[None]:
         """Deliver a message and wait for the turn that takes it. A checkpoint.
 
         If the wait is cancelled the message is withdrawn, or its turn cancelled (what else is pending stays).
@@ -244,7 +253,9 @@ class Agent(Protocol):
         Args:
             message: what to ask.
             check: False gives every end as a `Reply` instead of raising.
-            returns: a type that the answer is to be an instance of.
+            returns: a type that the answer is to be a value of: an attrs class, dataclass, TypedDict, msgspec struct,
+                `list[...]`, `Literal[...]`, ... The model is told its JSON schema, and, if what it answers does not fit,
+                the faults, in up to two further turns. `Reply.value` is the value, `Reply.turn` the last turn.
 
         Raises:
             TurnBlocked, TurnFailed, TurnAborted, MessageDiscarded: the turn did not end in a reply.

@@ -57,6 +57,15 @@ def _stop(value: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
+def _tool_order(value: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise UsageError(f"tool_order is a sequence of names, not the single string {value!r}")
+    found = tuple(value)
+    if not all(type(item) is str and item for item in found) or len(set(found)) != len(found):
+        raise UsageError(f"tool_order is a sequence of names, each once, not {found!r}")
+    return found
+
+
 def _tools(value: Iterable[AnyTool]) -> tuple[AnyTool, ...]:
     found = tuple(value)
     for item in found:
@@ -80,10 +89,14 @@ class AgentOptions:
         cwd: absolute path of the workspace, kept in the session's header, or None.
         max_requests: how many requests one turn may send.
         max_parallel_tools: how many tool bodies may run at a time.
-        max_stop_continuations: how often in a row `TurnStopping` listeners may keep a turn going.
+        max_stop_continuations: how often `TurnStopping` listeners may keep one turn going.
+        tool_order: names of tools that the model is told of first, in this order; the others follow by name.
         grace: seconds that the teardown waits before it cancels what still runs.
         first_byte_timeout: seconds until the first chunk of an answer, or None to wait for ever.
         silence_timeout: seconds between two chunks of an answer, or None to wait for ever.
+        tool_timeout: seconds that a call of a tool without a timeout of its own may take, or None for no bound.
+        hook_timeout: seconds that the listeners of one hook may take, or None for no bound. While a tool that
+            `AroundTool` listeners are around runs, their time stands still.
     """
 
     model: str | None = attrs.field(default=None, validator=_text)
@@ -97,6 +110,9 @@ class AgentOptions:
     max_requests: int = attrs.field(default=200, validator=_positive_int)
     max_parallel_tools: int = attrs.field(default=10, validator=_positive_int)
     max_stop_continuations: int = attrs.field(default=8, validator=_positive_int)
+    tool_order: tuple[str, ...] = attrs.field(default=(), converter=_tool_order)
     grace: float = attrs.field(default=30.0, validator=_seconds)
     first_byte_timeout: float | None = attrs.field(default=120.0, validator=_seconds)
     silence_timeout: float | None = attrs.field(default=120.0, validator=_seconds)
+    tool_timeout: float | None = attrs.field(default=3600.0, validator=_seconds)
+    hook_timeout: float | None = attrs.field(default=3600.0, validator=_seconds)

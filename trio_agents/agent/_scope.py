@@ -37,9 +37,12 @@ class OptionFields(TypedDict, total=False):
     max_requests: int
     max_parallel_tools: int
     max_stop_continuations: int
+    tool_order: Iterable[str]
     grace: float
     first_byte_timeout: float | None
     silence_timeout: float | None
+    tool_timeout: float | None
+    hook_timeout: float | None
 
 
 class Layer:

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from msgspec import UNSET
 
-from ..errors import ModelError, StorageError
+from ..errors import ModelError
 from ..values import LlmFailure
 from ..values._describe import describe
 
@@ -37,5 +37,4 @@ def failure_of(exc: BaseException) -> LlmFailure:
             provider_retry_after_ms=UNSET if wait is None or not 0 < wait < math.inf else wait,
             request_id=exc.request_id or UNSET,
         )
-    code = "STORAGE" if isinstance(exc, StorageError) else UNKNOWN
-    return LlmFailure(message=describe(exc) or type(exc).__name__, code=code)
+    return LlmFailure(message=describe(exc), code=UNKNOWN)

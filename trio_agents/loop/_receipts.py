@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import attrs
 import trio
@@ -14,7 +14,7 @@ from ._inside import waiting_for
 if TYPE_CHECKING:
     from ._agent import LoopAgent
 
-NO_TOKENS = TokenUsage(input_tokens=0, output_tokens=0)
+NO_TOKENS: Final = TokenUsage(input_tokens=0, output_tokens=0)
 
 
 @attrs.frozen
@@ -63,8 +63,20 @@ class LoopReceipt:
             if self._event is None:
                 self._event = trio.Event()
             await self._event.wait()
+        return self._decided()
+
+    def _decided(self) -> Settlement:
         assert self._settlement is not None
         return self._settlement
+
+    def settle_by(self, outcome: TurnOutcome, *, returned: set[str], discarded: set[str]) -> None:
+        """Decide it by the turn that had claimed the message, given what that put back and what it cancelled."""
+        what: Literal["claimed", "discarded", "returned"] = "claimed"
+        if self.message_id in discarded:
+            what = "discarded"
+        elif self.message_id in returned:
+            what = "returned"
+        self.settle(Settlement(outcome=what, turn=outcome.turn, end=outcome.end), outcome)
 
     def settle(self, settlement: Settlement, outcome: TurnOutcome | None = None) -> None:
         """Decide it, once."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -11,29 +13,30 @@ from ..agent import Deliverable, Reply, Settlement
 from ..errors import (
     AgentClosedError,
     MessageDiscarded,
+    TrioAgentsError,
     TurnAborted,
     TurnBlocked,
     TurnError,
     TurnFailed,
     UsageError,
 )
-from ..session._events import AssistantChunk, InboxSpliced, TurnEnd
+from ..session import AssistantChunk, InboxSpliced, TurnEnd
 from ..values import BY_USER, Aborted, Blocked, Failed, ForeignEnd, Interrupted, TextDelta, TurnEndReason
+from ._inside import waiting_for
 from ._receipts import NO_TOKENS, LoopReceipt
 
 if TYPE_CHECKING:
     from ..session import Follower
     from ._agent import LoopAgent
 
+logger: Final = logging.getLogger("trio_agents")
 
-async def ask(agent: LoopAgent, message: Deliverable, *, check: bool, returns: type[Any] | None) -> Reply:
+
+async def ask(agent: LoopAgent, message: Deliverable, *, check: bool) -> Reply[None]:
     """Deliver a message and wait for the turn that takes it."""
-    if returns is not None:
-        from ._structured import ask_typed  # only who wants values needs what makes them
-
-        return await ask_typed(agent, message, returns=returns, check=check)
-    receipt = agent.followup(message)
-    return reply_to(receipt, await wait_or_withdraw(agent, receipt), check=check)
+    with waiting_for(agent, "ask()"):  # asked before anything is delivered
+        receipt = agent.followup(message)
+        return reply_to(receipt, await wait_or_withdraw(agent, receipt), check=check)
 
 
 async def wait_or_withdraw(agent: LoopAgent, receipt: LoopReceipt) -> Settlement:
@@ -46,16 +49,22 @@ async def wait_or_withdraw(agent: LoopAgent, receipt: LoopReceipt) -> Settlement
 
 
 def withdraw(agent: LoopAgent, receipt: LoopReceipt) -> None:
-    """Take a message back if it is pending, or cancel its turn if that is the one at work; keep everything else."""
-    if receipt.state == "settled" or agent.is_closing:
-        return
-    if receipt.state == "pending":
-        agent.inbox.remove(receipt.message_id)
-    elif agent.driver is not None and agent.driver.turn == receipt.turn:
-        agent.cancel(BY_USER, keep_inbox=True)
+    """Take a message back if it is pending, or cancel its turn if that is the one at work; keep everything else.
+
+    Never raises: it is what a cancelled wait does last.
+    """
+    try:
+        if receipt.state == "settled" or agent.is_closing:
+            return
+        if receipt.state == "pending":
+            agent.inbox.remove(receipt.message_id)
+        elif agent.driver is not None and agent.driver.turn == receipt.turn:
+            agent.cancel(BY_USER, keep_inbox=True)
+    except TrioAgentsError:
+        logger.exception("message %s of agent %r could not be taken back", receipt.message_id, agent.id)
 
 
-def reply_to(receipt: LoopReceipt, settlement: Settlement, *, check: bool) -> Reply:
+def reply_to(receipt: LoopReceipt, settlement: Settlement, *, check: bool) -> Reply[None]:
     """The reply, or the error that the settlement amounts to."""
     if check:
         error = _error(receipt, settlement)
@@ -69,6 +78,7 @@ def reply_to(receipt: LoopReceipt, settlement: Settlement, *, check: bool) -> Re
         end=settlement.end,
         usage=NO_TOKENS if outcome is None else outcome.usage,
         message_id=receipt.message_id,
+        value=None,
     )
 
 
@@ -142,7 +152,7 @@ class LoopReplyStream:
         return None
 
     @property
-    def result(self) -> Reply:
+    def result(self) -> Reply[None]:
         """The whole reply, once the turn has ended."""
         settlement = self._receipt.settlement
         if settlement is None:
@@ -154,21 +164,27 @@ class LoopReplyStream:
 class LoopReplyContext:
     """The block of `agent.stream`."""
 
-    __slots__ = ("_agent", "_message", "_receipt", "_stream")
+    __slots__ = ("_agent", "_message", "_receipt", "_stream", "_waiting")
 
     def __init__(self, agent: LoopAgent, message: Deliverable) -> None:
         self._agent = agent
         self._message = message
         self._receipt: LoopReceipt | None = None
         self._stream: LoopReplyStream | None = None
+        self._waiting: AbstractContextManager[None] = waiting_for(agent, "stream()")
 
     async def __aenter__(self) -> LoopReplyStream:
         """Deliver the message. A checkpoint, after which nothing is taken back if it was cancelled."""
         if self._receipt is not None:
             raise UsageError("this block was already entered; call stream() again")
         await trio.lowlevel.checkpoint()
-        follower = self._agent.session.follow(len(self._agent.session.events))
-        self._receipt = self._agent.followup(self._message)
+        self._waiting.__enter__()
+        try:
+            follower = self._agent.session.follow(len(self._agent.session.events))
+            self._receipt = self._agent.followup(self._message)
+        except BaseException:
+            self._waiting.__exit__(None, None, None)
+            raise
         self._stream = LoopReplyStream(self._receipt, follower)
         return self._stream
 
@@ -176,12 +192,18 @@ class LoopReplyContext:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Stop the turn if it is still at work, and wait until it has ended: shielded, bounded by the grace."""
-        receipt = self._receipt
+        try:
+            await self._settle(exc)
+        finally:
+            self._waiting.__exit__(None, None, None)
+
+    async def _settle(self, exc: BaseException | None) -> None:
+        receipt, stream = self._receipt, self._stream
         assert receipt is not None
-        assert self._stream is not None
+        assert stream is not None
         if receipt.state == "settled":
             return
-        if self._stream.is_over and exc is None:
+        if stream.is_over and exc is None:
             await receipt.settled()
             return
         withdraw(self._agent, receipt)

@@ -6,18 +6,19 @@ A request is a pure function of the log before its first chunk: its messages are
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, final
 
 import attrs
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from ..agent import BeforeRequest
 from ..errors import ModelError, UsageError
 from ..models import ModelAdapter, ModelInfo, ModelRequest
-from ..scope._dispatch import around
-from ..session._events import (
+from ..session import (
     AdapterDefaults,
     AssistantChunk,
     AssistantMessage,
@@ -29,6 +30,7 @@ from ..session._events import (
 )
 from ..session._header import is_same_header
 from ..values import (
+    BlockStart,
     Chunk,
     Finish,
     FinishAborted,
@@ -38,6 +40,8 @@ from ..values import (
     Message,
     ModelSource,
     Stop,
+    ToolCalls,
+    Usage,
     mint_id,
 )
 from ..values._assembly import Assembly
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
     from ._agent import LoopAgent
     from ._pipeline import Pipeline
 
-STOP: Final = Stop()
+logger: Final = logging.getLogger("trio_agents")
 
 
 @attrs.frozen
@@ -64,12 +68,13 @@ class Attempt:
     """One attempt of a request: what has come of it so far."""
 
     __slots__ = (
-        "_agent", "_deadline", "assembly", "config", "defect", "failure", "finish", "had_output", "is_over",
+        "_activity", "_agent", "assembly", "config", "defect", "failure", "finish", "had_output", "is_over",
         "seqs", "silence", "step", "turn", "watch",
     )  # fmt: skip
 
     def __init__(self, agent: LoopAgent, turn: int, step: int, config: RequestConfig) -> None:
         self._agent = agent
+        self._activity = agent.activity
         self.turn = turn
         self.step = step
         self.config = config
@@ -90,7 +95,7 @@ class Attempt:
 
     def emit(self, chunk: Chunk) -> None:
         """Take one chunk from the adapter: log it, then assemble it. Raises what the log raises."""
-        if self.is_over or self._agent.activity.is_cancelled:
+        if self.is_over or self._activity.is_cancelled:
             return  # nothing that comes after the end, or after a cancel, has any effect
         if not isinstance(chunk, Chunk):
             raise UsageError(f"an adapter emits chunks, not {type(chunk).__name__}")
@@ -109,7 +114,7 @@ class Attempt:
 
     def _judged(self, chunk: Finish) -> Finish:
         """An answer that stops without any block is a failure, whatever its adapter says."""
-        if type(chunk.reason) is Stop and self.assembly.is_empty:
+        if self.assembly.is_empty and type(chunk.reason) in {Stop, ToolCalls}:
             return Finish(reason=FinishError(failure=EMPTY))
         return chunk
 
@@ -122,12 +127,12 @@ class Attempt:
             self.finish = reason = chunk.reason
             if isinstance(reason, FinishError | FinishAborted):
                 self.failure = reason.failure
-        elif not self.had_output:
-            self.had_output = not self.assembly.is_empty
+        elif type(chunk) is not BlockStart and type(chunk) is not Usage:
+            self.had_output = True
 
     def fail(self, failure: LlmFailure) -> None:
         """Log the failure as the terminal chunk, unless the stream already has one."""
-        if self.finish is None and not self._agent.activity.is_cancelled:
+        if self.finish is None and not self._activity.is_cancelled:
             self._log(Finish(reason=FinishError(failure=failure)))
         self.failure = failure
 
@@ -138,7 +143,7 @@ class Attempt:
             with self.watch:
                 try:
                     await route.adapter.stream(request, self.emit)
-                except Exception as exc:
+                except Exception as exc:  # noqa: BLE001 - a failure of the request, told to RequestFailed
                     error = exc
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.defect is not None:
@@ -148,13 +153,18 @@ class Attempt:
         return error
 
     def _conclude(self, error: Exception | None) -> None:
-        if error is not None:
+        if self.finish is not None:
+            if error is not None:  # the answer is whole and logged as such: it stands
+                logger.warning(
+                    "the adapter of %r failed after its answer", self.config.provider, exc_info=error
+                )
+        elif error is not None:
             self.fail(failure_of(error))
         elif self.watch.cancelled_caught:
             what = "no further chunk" if self.seqs else "no answer"
             seconds = self.silence if self.seqs else self._agent.options.first_byte_timeout
             self.fail(LlmFailure(message=f"the model sent {what} for {seconds:g} seconds", code="TIMEOUT"))
-        elif self.finish is None and self.assembly.is_empty:
+        elif self.assembly.is_empty:
             self.fail(EMPTY)
 
     # --- the answer ---------------------------------------------------------------------------
@@ -207,7 +217,7 @@ EMPTY: Final = LlmFailure(message="the model answered with nothing at all", code
 
 
 async def prepare(
-    agent: LoopAgent, pipeline: Pipeline, system: str | None, turn: int, step: int, attempt: int
+    agent: LoopAgent, pipeline: Pipeline, turn: int, step: int, attempt: int
 ) -> tuple[Route, ModelRequest]:
     """Settle and log header and context of an attempt, make them durable, and give the request. A checkpoint.
 
@@ -216,17 +226,15 @@ async def prepare(
         StorageError: the log could not be written, or not made durable; nothing must be sent.
         Exception: what a `BeforeRequest` listener raised.
     """
+    await trio.lowlevel.checkpoint_if_cancelled()
     session = agent.session
     messages = session.conversation()
-    header = _header(agent, pipeline, system)
-    listeners = pipeline.listeners(BeforeRequest)
-    if listeners:
+    header = _header(agent, pipeline)
+    if pipeline.listeners(BeforeRequest):
         proposal = BeforeRequest(
-            agent=agent, turn=turn, step=step, attempt=attempt, header=header, messages=tuple(messages)
+            agent=agent, turn=turn, step=step, attempt=attempt, header=header, messages=messages
         )
-        header = await around(listeners, proposal, _accept(proposal))
-        if not isinstance(header, Header):
-            raise UsageError(f"BeforeRequest listeners answer with a Header, not {type(header).__name__}")
+        header = _checked(await pipeline.around(proposal, _accept(proposal)))
     if not header.config.provider or not header.config.model:
         raise ModelError(
             "no model was chosen: give model='provider/model' in the agent's options", code="NO_ADAPTER"
@@ -238,26 +246,39 @@ async def prepare(
     if session.is_dirty:
         await session.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
-    return route, _request(header, messages, session.id, turn, step, attempt)
+    return route, _request(agent, header, messages, turn, step, attempt)
+
+
+def _checked(header: object) -> Header:
+    """The header that listeners answered with; what they left empty is absent."""
+    if not isinstance(header, Header):
+        raise UsageError(f"BeforeRequest listeners answer with a Header, not {type(header).__name__}")
+    if header.system == "" or header.tools == () or header.config.stop == ():
+        config = header.config
+        if config.stop == ():
+            config = structs.replace(config, stop=UNSET)
+        header = structs.replace(
+            header, config=config, system=header.system or UNSET, tools=header.tools or UNSET
+        )
+    return header
 
 
 def _accept(asked: BeforeRequest) -> Callable[[BeforeRequest], Awaitable[Header]]:
     async def default(proposal: BeforeRequest) -> Header:
-        if proposal.messages != asked.messages:
+        if proposal.messages is not asked.messages and list(proposal.messages) != list(asked.messages):
             raise UsageError("a BeforeRequest listener may change the header; the messages are the log's")
         return proposal.header
 
     return default
 
 
-def _header(agent: LoopAgent, pipeline: Pipeline, system: str | None) -> Header:
+def _header(agent: LoopAgent, pipeline: Pipeline) -> Header:
     """The header that agent and pipeline ask for; what is empty is absent."""
     options = agent.options
     model, effort = options.model, options.effort
-    if agent.selection is not None:
-        model, effort = agent.selection
+    if pipeline.selection is not None:
+        model, effort = pipeline.selection
     provider, _, name = (model or "").partition("/")
-    tools = pipeline.specs()
     return Header(
         config=RequestConfig(
             provider=provider,
@@ -267,8 +288,8 @@ def _header(agent: LoopAgent, pipeline: Pipeline, system: str | None) -> Header:
             max_tokens=UNSET if options.max_tokens is None else options.max_tokens,
             stop=options.stop or UNSET,
         ),
-        system=system or UNSET,
-        tools=tools or UNSET,
+        system=pipeline.system or UNSET,
+        tools=pipeline.specs or UNSET,
     )
 
 
@@ -280,10 +301,21 @@ async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
             f"there is no provider {config.provider!r}; registered are: {known}", code="NO_ADAPTER"
         )
         return Route(None, ModelInfo(), problem)
+    limit = agent.options.first_byte_timeout
     try:
-        return Route(adapter, await adapter.info(config.model))
+        with trio.CancelScope(deadline=math.inf if limit is None else trio.current_time() + limit):
+            return Route(adapter, await adapter.info(config.model))
     except ModelError as exc:
         return Route(None, ModelInfo(), exc)
+    except Exception as exc:  # noqa: BLE001 - the adapter's failure, like one of its streams
+        problem = ModelError(f"the provider {config.provider!r} could not say what {config.model!r} is")
+        problem.__cause__ = exc
+        return Route(None, ModelInfo(), problem)
+    problem = ModelError(
+        f"the provider {config.provider!r} did not say within {limit:g} seconds what {config.model!r} is",
+        code="TIMEOUT",
+    )
+    return Route(None, ModelInfo(), problem)
 
 
 def _with_defaults(header: Header, info: ModelInfo) -> Header:
@@ -335,7 +367,7 @@ def _log_header(agent: LoopAgent, header: Header, info: ModelInfo) -> None:
 
 
 def _request(
-    header: Header, messages: Sequence[Message], session_id: str, turn: int, step: int, attempt: int
+    agent: LoopAgent, header: Header, messages: Sequence[Message], turn: int, step: int, attempt: int
 ) -> ModelRequest:
     config = header.config
     return ModelRequest(
@@ -348,8 +380,9 @@ def _request(
         effort=None if config.reasoning_effort is UNSET else config.reasoning_effort,
         temperature=None if config.temperature is UNSET else config.temperature,
         stop=() if config.stop is UNSET else config.stop,
-        session_id=session_id,
+        session_id=agent.id,
         turn=turn,
         step=step,
         attempt=attempt,
+        read_attachment=agent.read_attachment,
     )
