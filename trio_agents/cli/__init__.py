@@ -1,0 +1,1 @@
+"""The command line: `trio-agents`, also `python -m trio_agents`."""
