@@ -37,10 +37,10 @@ class History:
         # The number of each record's first event, kept only once there are runs: before, it is its index.
         self._starts: array[int] | None = None
         self._length = len(self._records)
-        if any(type(record) is ChunkRun for record in self._records):
+        if self._records and ChunkRun in set(map(type, self._records)):
             self._number()
         self._view: Events | None = None
-        self._expanded: tuple[int, list[Event]] = (-1, [])
+        self._expanded: tuple[int, list[Event]] | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -147,12 +147,13 @@ class History:
     def _expand(self, run: ChunkRun) -> list[Event]:
         if run.count == 1:
             return run.expand()  # never shared: it may be an event that its reader could change
-        seq0, events = self._expanded
-        if seq0 != run.seq0:
-            events = run.expand()
-            if len(events) != run.count:
-                raise InternalError(f"a run of {run.count} chunks holds {len(events)}")
-            self._expanded = (run.seq0, events)
+        expanded = self._expanded
+        if expanded is not None and expanded[0] == run.seq0:
+            return expanded[1]
+        events = run.expand()
+        if len(events) != run.count:
+            raise InternalError(f"a run of {run.count} chunks holds {len(events)}")
+        self._expanded = (run.seq0, events)
         return events
 
     def open_turn(self, stop: int) -> int | None:

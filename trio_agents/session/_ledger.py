@@ -74,6 +74,7 @@ class Ledger:
     """The state that a session and its pens share."""
 
     __slots__ = (
+        "_surface",
         "closed",
         "context",
         "deferred",
@@ -88,7 +89,6 @@ class Ledger:
         "project",
         "request",
         "state",
-        "surface",
         "thread",
         "writer",
     )
@@ -99,7 +99,7 @@ class Ledger:
         self.now = now
         self.fork_into: ForkInto | None = None
         self.history = History()
-        self.surface = Surface(self.history.event)
+        self._surface: Surface | None = None
         self.state: State = START
         self.pending = Pending()
         self.request: Header | None = None
@@ -111,6 +111,14 @@ class Ledger:
         self.closed = False
         self.lot: trio.lowlevel.ParkingLot | None = None
         self.thread = get_ident()
+
+    @property
+    def surface(self) -> Surface:
+        """The surface; made when it is first asked for, since an idle session needs none."""
+        surface = self._surface
+        if surface is None:
+            surface = self._surface = Surface(self.history.event)
+        return surface
 
     # --- appending --------------------------------------------------------------------------------
 

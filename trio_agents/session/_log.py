@@ -386,7 +386,9 @@ def open_log(
     ledger = Ledger(header, writer, now)
     ledger.fork_into = fork_into
     records = events.records if isinstance(events, Events) else events
-    if loaded:
+    if records == ():
+        pass
+    elif loaded:
         try:
             replay(ledger, records)
         except UsageError as exc:

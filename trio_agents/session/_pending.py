@@ -54,6 +54,11 @@ class _Queue:
         return taken
 
 
+_NO_QUEUE: Final = _Queue()
+_NO_IDS: Final[dict[str, Target]] = {}
+_NO_CLAIMS: Final[dict[str, tuple[Target, UserMessage]]] = {}
+
+
 @final
 class Pending:
     """Two lists of messages, moved on splice by splice. Changing it is the log's business alone."""
@@ -61,11 +66,16 @@ class Pending:
     __slots__ = ("_claimed", "_ids", "_moving", "_step", "_turn")
 
     def __init__(self) -> None:
-        self._turn = _Queue()
-        self._step = _Queue()
-        self._ids: dict[str, Target] = {}
-        self._claimed: dict[str, tuple[Target, UserMessage]] = {}
+        # Shared until the first splice: most sessions of a large program wait for nothing.
+        self._turn = _NO_QUEUE
+        self._step = _NO_QUEUE
+        self._ids: dict[str, Target] = _NO_IDS
+        self._claimed: dict[str, tuple[Target, UserMessage]] = _NO_CLAIMS
         self._moving: tuple[UserMessage, ...] = ()
+
+    def _settle_in(self) -> None:
+        self._turn, self._step = _Queue(), _Queue()
+        self._ids, self._claimed = {}, {}
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -118,6 +128,11 @@ class Pending:
         return tuple(self._claimed.values())
 
     @property
+    def is_claimed_from(self) -> bool:
+        """Whether there is anything in `claimed`."""
+        return bool(self._claimed)
+
+    @property
     def moving(self) -> tuple[UserMessage, ...]:
         """What was taken out of one list by a move and has not arrived in the other."""
         return self._moving
@@ -168,6 +183,8 @@ class Pending:
 
     def apply(self, splice: InboxSpliced) -> tuple[UserMessage, ...]:
         """Take a splice for which `check` holds. Returns what it removed. No checkpoint, cannot fail."""
+        if self._turn is _NO_QUEUE:
+            self._settle_in()
         queue = self._queue(splice.target)
         start, inserted = splice.start, splice.inserted
         removed: tuple[UserMessage, ...] = ()
@@ -206,6 +223,7 @@ class Pending:
             self.check(splices[0])
             return
         trial = Pending()
+        trial._settle_in()
         trial._turn.items = self._turn.items.copy()
         trial._step.items = self._step.items.copy()
         trial._ids = self._ids.copy()

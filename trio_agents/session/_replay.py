@@ -21,7 +21,6 @@ from ._history import History
 from ._ledger import Ledger
 from ._packing import ChunkRun
 from ._pending import ABOUT_INBOX, SPLICED, take_stored
-from ._surface import Surface
 
 
 def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
@@ -34,10 +33,10 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         SessionCorruptError: an inbox splice does not fit.
     """
     ledger.history = history = History(records)
-    ledger.surface = surface = Surface(history.event)
+    surface = ledger.surface
     header = ledger.header
     seed_length = 0 if header.seed_length is UNSET else header.seed_length
-    state, expected = START, 0
+    pending, state, expected = ledger.pending, START, 0
     for record in history.records:
         if type(record) is ChunkRun:
             _check_number(record.seq0, expected)
@@ -57,8 +56,11 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         if record.surface_op is not UNSET:
             surface.check(record)
             surface.apply(record)
-        if kind in ABOUT_INBOX or record.type == SPLICED:
-            take_stored(ledger.pending, record, seed_length)
+        if record.type == SPLICED:
+            take_stored(pending, record, seed_length)
+        elif kind in ABOUT_INBOX:
+            if pending.is_claimed_from:
+                pending.take(record)
         elif kind is RequestHeader:
             ledger.request = data.header
         elif kind is RequestContext:
