@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import trio
 
@@ -11,6 +13,8 @@ import trio_agents as ta
 from trio_agents.models import Reply, ScriptedModel
 from trio_agents.runtime._runtime import RuntimeBlock
 from trio_agents.storage import OpenedLog
+
+T = TypeVar("T")
 
 MODEL = "scripted/m"
 OPTIONS = ta.AgentOptions(model=MODEL)
@@ -118,6 +122,13 @@ class SlowStore:
             opened.writer.abandon()
             raise
         return opened
+
+
+def run(main: Callable[[], Awaitable[T]], *, strict: bool = True) -> T:
+    """`trio.run`, under either setting of Trio's strict exception groups."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", trio.TrioDeprecationWarning)
+        return trio.run(main, strict_exception_groups=strict)
 
 
 async def hang() -> None:

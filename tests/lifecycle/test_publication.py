@@ -11,9 +11,9 @@ from trio.testing import wait_all_tasks_blocked
 import trio_agents as ta
 from tests.lifecycle.stage import MODEL, OPTIONS, Recorder, SlowStore, hang, runtime, shows, stored
 from trio_agents.models import Gate, Reply, ScriptedModel
-from trio_agents.values import COMPLETED
 from trio_agents.session import open_log
 from trio_agents.session._events import TurnStart
+from trio_agents.values import COMPLETED
 
 BORN = ["session/created a", "agent/created a", "agent/session-start a startup"]
 
@@ -249,14 +249,13 @@ async def test_owner_closes_during_setup() -> None:
                 await owner.agents.create("a", setup=setup)
             recorder.add("raised")
 
-        async with trio.open_nursery() as nursery:
-            async with rt.scope.open_child("owner") as owner:
-                nursery.start_soon(create, owner)
-                await wait_all_tasks_blocked()
-                await owner.aclose()
-                recorder.add("closed")
-                with pytest.raises(ta.CreationAbortedError, match="owner closed during setup"):
-                    await owner.agents.create("b")
+        async with trio.open_nursery() as nursery, rt.scope.open_child("owner") as owner:
+            nursery.start_soon(create, owner)
+            await wait_all_tasks_blocked()
+            await owner.aclose()
+            recorder.add("closed")
+            with pytest.raises(ta.CreationAbortedError, match="owner closed during setup"):
+                await owner.agents.create("b")
         assert sorted(recorder.take()[:2]) == ["enter context", "leave context"]
         assert shows(rt) == "nothing"
 
@@ -278,12 +277,11 @@ async def test_the_close_waits_until_the_call_has_settled() -> None:
             with pytest.raises(ta.CreationAbortedError):
                 await owner.agents.create("a", setup=setup)
 
-        async with trio.open_nursery() as nursery:
-            async with rt.scope.open_child("owner") as owner:
-                nursery.start_soon(create, owner)
-                await wait_all_tasks_blocked()
-                await owner.aclose()
-                recorder.add("closed")
+        async with trio.open_nursery() as nursery, rt.scope.open_child("owner") as owner:
+            nursery.start_soon(create, owner)
+            await wait_all_tasks_blocked()
+            await owner.aclose()
+            recorder.add("closed")
         assert recorder.take() == ["setup left", "closed"]
 
 

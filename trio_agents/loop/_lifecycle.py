@@ -155,7 +155,7 @@ class Handle(Lifetime, AgentHandle):
                 self._attempt(agent.inbox.discard_all)
             if agent.owes_closers:
                 self._attempt(agent.pay_owed)
-            await agent.scope.unwind(self._failed, deadline)
+            await agent.scope.unwind(self._failed, deadline, agent.options.grace)
             if self.agent_entry is not None:
                 self.agent_entry.detach()
             await self._close_log(deadline)

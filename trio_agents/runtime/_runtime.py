@@ -208,6 +208,7 @@ class RuntimeBlock:
 
     __slots__ = (
         "_core",
+        "_failures",
         "_homes",
         "_homes_left",
         "_manager",
@@ -223,6 +224,7 @@ class RuntimeBlock:
         self._core = core
         self._models = models
         self._plugins = plugins
+        self._failures: list[Exception] = []
         self._stop = trio.Event()
         self._homes_left = trio.Event()
         self._worker = trio.CancelScope(shield=True)
@@ -258,12 +260,11 @@ class RuntimeBlock:
 
     async def _give_up(self, exc: BaseException) -> None:
         """It could not be opened: end what stands already; a crash of one of our own tasks is raised instead."""
-        with trio.CancelScope(shield=True):
-            if self._runtime is not None:
-                try:
-                    await self._end(self._runtime)
-                except Exception as failure:  # noqa: BLE001 - the error that made this necessary wins
-                    exc.add_note(f"while it was undone: {failure}")
+        if self._runtime is not None:
+            await self._end(self._runtime)
+            failure = self._failure()
+            if failure is not None:
+                exc.add_note(f"while it was undone: {failure}")
         self._stop.set()
         self._worker.cancel()
         crash = await self._leave(exc)
@@ -293,16 +294,14 @@ class RuntimeBlock:
     ) -> None:
         """End everything, shielded; the body's exception goes on unchanged."""
         assert self._runtime is not None
-        failure: BaseException | None = None
-        with trio.CancelScope(shield=True):
-            try:
-                await self._end(self._runtime)
-            except Exception as error:  # noqa: BLE001 - raised below, unless the body's exception wins
-                failure = error
+        interrupt = await self._end(self._runtime)
         live_runtimes().discard(self._runtime)
         crash = await self._leave(exc)
+        if interrupt is not None:
+            raise interrupt
         if crash is not None:
             raise crash
+        failure = self._failure()
         if failure is not None:
             if exc is None:
                 raise failure
@@ -310,21 +309,42 @@ class RuntimeBlock:
         if exc is None:
             await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def _end(self, runtime: Runtime) -> None:
-        failures = []
-        for end in (runtime.scope.aclose, runtime.loop.aclose, self._core.initiators.aclose):
+    async def _end(self, runtime: Runtime) -> BaseException | None:
+        """End everything, shielded. Gives the interrupt that came meanwhile, if one did.
+
+        Trio raises KeyboardInterrupt in its main task wherever that waits, and it may wait here. The end goes on: each
+        stage may be asked for again. A further interrupt cancels what is still running.
+        """
+        interrupt: BaseException | None = None
+        with trio.CancelScope(shield=True):
+            while True:
+                try:
+                    await self._run_stages(runtime)
+                except BaseException as exc:  # noqa: BLE001 - given back: it is raised when all has ended
+                    if interrupt is not None:
+                        self._homes.cancel()
+                    interrupt = exc
+                else:
+                    return interrupt
+
+    async def _run_stages(self, runtime: Runtime) -> None:
+        for stage in (runtime.scope.aclose, runtime.loop.aclose, self._core.initiators.aclose):
             try:
-                await end()
-            except Exception as error:  # noqa: BLE001 - every stage is reached; the first failure is raised below
-                failures.append(error)
+                await stage()
+            except Exception as error:  # noqa: BLE001 - every stage is reached; the first failure is raised
+                self._failures.append(error)
         self._homes.is_open = False
         self._stop.set()
         await self._homes_left.wait()
         self._worker.cancel()
-        if failures:
-            for later in failures[1:]:
-                failures[0].add_note(f"then, too: {later}")
-            raise failures[0]
+
+    def _failure(self) -> Exception | None:
+        if not self._failures:
+            return None
+        first, *others = self._failures
+        for later in others:
+            first.add_note(f"then, too: {later}")
+        return first
 
     async def _leave(self, exc: BaseException | None) -> BaseException | None:
         """Leave the nursery. Only if one of our own tasks crashed does it see the body's exception."""

@@ -56,6 +56,10 @@ class Homes:
         self._context.run(partial(self._nursery.start_soon, fn, *args, name=name))
         return True
 
+    def cancel(self) -> None:
+        """Cancel every task: the host wants the end now."""
+        self._nursery.cancel_scope.cancel(reason="the host was interrupted while the runtime was ending")
+
 
 class State(enum.Enum):
     """How far the end of a lifetime has come."""

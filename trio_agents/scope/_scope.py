@@ -12,7 +12,7 @@ import trio
 from ..errors import ScopeClosedError, UsageError
 from ._dispatch import Hook, Listener, check_listener
 from ._holder import Contribution, Holder, Status
-from ._lifetime import Homes, Lifetime, at_least
+from ._lifetime import GRACE, Homes, Lifetime, at_least
 from ._waits import working_for
 
 T = TypeVar("T")
@@ -267,11 +267,13 @@ class OwnerScope:
             return True
         return self._contributions is not None and any(c.must_wait for c in self._contributions)
 
-    async def unwind(self, failed: Callable[[BaseException], None], deadline: float) -> None:
+    async def unwind(
+        self, failed: Callable[[BaseException], None], deadline: float, grace: float = GRACE
+    ) -> None:
         """End the members, then give the contributions back. Failures are reported and skip nothing.
 
         Members have bounds of their own and are waited for; contributions have until `deadline` (Trio's clock), and
-        a few seconds at the least.
+        a few seconds of the grace at the least.
         """
         if self._members:
             await self._end_members(failed)
@@ -282,9 +284,9 @@ class OwnerScope:
                 if contribution.life is None:
                     answer = contribution.call()
                     if answer is not None:
-                        await self._finish(contribution.name, answer, at_least(deadline))
+                        await self._finish(contribution.name, answer, at_least(deadline, grace))
                 else:
-                    await contribution.life.end_by(at_least(deadline))
+                    await contribution.life.end_by(at_least(deadline, grace))
             except Exception as exc:  # noqa: BLE001 - reported, and nothing is skipped
                 failed(exc)
 
