@@ -26,7 +26,7 @@ _BLOCK: Final = 256
 class History:
     """The events of one log, in order. Only the session's own code has it."""
 
-    __slots__ = ("_expanded", "_length", "_records", "_starts", "_view")
+    __slots__ = ("_expanded", "_records", "_starts", "_view", "length")
 
     def __init__(self, records: Iterable[Event | ChunkRun] = ()) -> None:
         self._records: list[Event | ChunkRun] = list(records)
@@ -36,14 +36,14 @@ class History:
                     self._records[index] = ChunkRun(record.seq, 1, encode_event(record))
         # The number of each record's first event, kept only once there are runs: before, it is its index.
         self._starts: array[int] | None = None
-        self._length = len(self._records)
+        self.length = len(self._records)
         if self._records and ChunkRun in set(map(type, self._records)):
             self._number()
         self._view: Events | None = None
         self._expanded: tuple[int, list[Event]] | None = None
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @property
     def records(self) -> Sequence[Event | ChunkRun]:
@@ -57,7 +57,7 @@ class History:
             starts.append(length)
             length += record.count if type(record) is ChunkRun else 1
         self._starts = starts
-        self._length = length
+        self.length = length
 
     def append(self, event: Event) -> None:
         """Take the next event; its number is the length so far."""
@@ -66,24 +66,24 @@ class History:
             return
         self._records.append(event)
         if self._starts is not None:
-            self._starts.append(self._length)
-        self._length += 1
+            self._starts.append(self.length)
+        self.length += 1
         self._view = None
 
     def _append_line(self, event: Event) -> None:
         """Take an event whose payload could be changed: keep its line, and make it afresh for every reader."""
         if self._starts is None:
-            self._starts = array("q", range(self._length))
+            self._starts = array("q", range(self.length))
         self._records.append(ChunkRun(event.seq, 1, encode_event(event)))
-        self._starts.append(self._length)
-        self._length += 1
+        self._starts.append(self.length)
+        self.length += 1
         self._view = None
 
     def view(self) -> Events:
         """The events so far: the same object until the next append."""
         view = self._view
         if view is None:
-            view = self._view = Events(self, self._length)
+            view = self._view = Events(self, self.length)
         return view
 
     def compact(self) -> None:

@@ -18,6 +18,7 @@ from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, 
 from ..values._messages import UserMessage
 from ._admission import admit, event_of
 from ._events import (
+    AssistantChunk,
     Draft,
     Event,
     Header,
@@ -75,6 +76,7 @@ class Ledger:
 
     __slots__ = (
         "_surface",
+        "chunks",
         "closed",
         "context",
         "deferred",
@@ -106,6 +108,7 @@ class Ledger:
         self.context: RequestContext | None = None
         self.observers: tuple[Entry, ...] = ()
         self.project: Projection | None = None
+        self.chunks = 0  # since the last step ended
         self.dispatching = False
         self.deferred: list[Callable[[], object]] | None = None
         self.closed = False
@@ -127,20 +130,56 @@ class Ledger:
         writer = self.writer
         if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
             raise self._refusal(items)
-        if len(items) == 1:
-            event, line, state = self._admit_one(items[0])
-            events: tuple[Event, ...] = (event,)
-            lines: tuple[bytes, ...] = (line,)
-        else:
-            events, lines, state = self._admit_all(items)
+        if len(items) != 1:
+            return self._append_all(items, writer)
+        # One event, the usual case, in one piece: each further call would cost a tenth of encoding and writing it.
+        state = self.state
+        event = event_of(items[0], self.history.length, self.now())
+        kind = type(event.data)
+        rule = RULES.get(kind)
+        if rule is not None:
+            problem = rule[0](state, event)
+            if problem is not None:
+                raise UsageError(f"{event.type} refused: {problem}")
+        if event.surface_op is not UNSET:
+            self.surface.check(event)
+        elif kind is InboxSpliced:
+            self.pending.check(event.data)
+        event, line = admit(event)
+        events = (event,)
         try:
-            writer.write(events, lines)
+            writer.write(events, (line,))
         except SessionLogError as exc:
-            exc.add_note(f"while appending {names(items)} to session {self.header.id!r}")
+            self._note(exc, items)
             raise
-        self._commit(events, state)
+        if rule is not None:
+            self.state = rule[1](state, event)
+        self._take(event)
+        if self.lot is not None:
+            self._wake()
+        if self.observers or kind in ABOUT_INBOX:
+            self._dispatch(events)
+        return events
+
+    def _append_all(self, items: Sequence[object], writer: Writer) -> tuple[Event, ...]:
+        """Append several: all are checked and encoded, then written at once, then taken, then told."""
+        seq = self.history.length
+        admitted = [admit(event) for event in self._checked(items, seq, self.now())]
+        events = tuple(event for event, _ in admitted)
+        try:
+            writer.write(events, tuple(line for _, line in admitted))
+        except SessionLogError as exc:
+            self._note(exc, items)
+            raise
+        for event in events:
+            self.state = after(self.state, event)
+            self._take(event)
+        self._wake()
         self._dispatch(events)
         return events
+
+    def _note(self, exc: SessionLogError, items: Sequence[object]) -> None:
+        exc.add_note(f"while appending {names(items)} to session {self.header.id!r}")
 
     def _refusal(self, items: Sequence[object]) -> Exception:
         """Why nothing can be appended at this moment."""
@@ -159,33 +198,6 @@ class Ledger:
                 "schedule the work with Scope.start_soon, or follow the session"
             )
         return UsageError(f"{what} refused: session {session_id!r} has no writer yet")
-
-    def _admit_one(self, item: object) -> tuple[Event, bytes, State]:
-        """Check and encode the log's next event. Changes nothing."""
-        state = self.state
-        event = event_of(item, len(self.history), self.now())
-        rule = RULES.get(type(event.data))
-        if rule is not None:
-            problem = rule[0](state, event)
-            if problem is not None:
-                raise UsageError(f"{event.type} refused: {problem}")
-        if event.surface_op is not UNSET:
-            self.surface.check(event)
-        elif rule is None and type(event.data) is InboxSpliced:
-            self.pending.check(event.data)
-        event, line = admit(event)
-        if rule is not None:
-            state = rule[1](state, event)
-        return event, line, state
-
-    def _admit_all(self, items: Sequence[object]) -> tuple[tuple[Event, ...], tuple[bytes, ...], State]:
-        """Check and encode the log's next events, each in the state that those before it lead to."""
-        seq = len(self.history)
-        admitted = [admit(event) for event in self._checked(items, seq, self.now())]
-        state = self.state
-        for event, _ in admitted:
-            state = after(state, event)
-        return tuple(event for event, _ in admitted), tuple(line for _, line in admitted), state
 
     def _checked(self, items: Sequence[object], seq: int, time: int) -> list[Event]:
         """Several drafts as events, each checked in the state that those before it lead to."""
@@ -214,22 +226,26 @@ class Ledger:
             for event in events:
                 surface.check(event)
 
-    def _commit(self, events: tuple[Event, ...], state: State) -> None:
-        """The memory side of a write that has happened. Cannot fail."""
-        history = self.history
-        self.state = state
-        for event in events:
-            history.append(event)
-            if event.surface_op is not UNSET:
-                self.surface.apply(event)
-            else:
-                kind = type(event.data)
-                if kind is StepEnd:
-                    history.compact()
-                elif kind is RequestHeader:
-                    self.request = event.data.header
-                elif kind is RequestContext:
-                    self.context = event.data
+    def _take(self, event: Event) -> None:
+        """The memory side of an event that is written. Cannot fail."""
+        self.history.append(event)
+        if event.surface_op is not UNSET:
+            self.surface.apply(event)
+            return
+        kind = type(event.data)
+        if kind is AssistantChunk:
+            self.chunks += 1
+        elif kind is StepEnd:
+            if self.chunks:
+                self.chunks = 0
+                self.history.compact()
+        elif kind is RequestHeader:
+            self.request = event.data.header
+        elif kind is RequestContext:
+            self.context = event.data
+
+    def _wake(self) -> None:
+        """Let parked followers run."""
         if self.lot is not None:
             self.lot.unpark_all()
             self.lot = None
@@ -286,9 +302,7 @@ class Ledger:
     def close(self) -> None:
         """End appends and followers."""
         self.closed = True
-        if self.lot is not None:
-            self.lot.unpark_all()
-            self.lot = None
+        self._wake()
 
 
 def names(items: Sequence[object]) -> str:

@@ -225,7 +225,7 @@ class Session:
         return child
 
     def __repr__(self) -> str:
-        return f"<Session {self.id!r}: {len(self._ledger.history)} events>"
+        return f"<Session {self.id!r}: {self._ledger.history.length} events>"
 
 
 @final
@@ -247,12 +247,12 @@ class Follower:
     async def __anext__(self) -> Event:
         """The next event. A checkpoint; cancelling it loses nothing."""
         ledger = self._ledger
-        if self._offset < len(self._block) or self._next < len(ledger.history):
+        if self._offset < len(self._block) or self._next < ledger.history.length:
             await trio.lowlevel.checkpoint()
         else:
             await self._wait()
         if self._offset == len(self._block):
-            self._block = ledger.history.block(self._next, len(ledger.history))
+            self._block = ledger.history.block(self._next, ledger.history.length)
             self._offset = 0
         event = self._block[self._offset]
         self._offset += 1
@@ -261,7 +261,7 @@ class Follower:
 
     async def _wait(self) -> None:
         ledger = self._ledger
-        while self._next >= len(ledger.history):
+        while self._next >= ledger.history.length:
             if ledger.closed:
                 await trio.lowlevel.checkpoint()
                 raise StopAsyncIteration
@@ -316,7 +316,7 @@ class Pen:
 
     def closers(self, reason: TurnEndReason = INTERRUPTED) -> list[Draft]:
         """What closes everything that is open in the log now, to be appended in one go; see `session.closers`."""
-        return closers(self._ledger.state, self._ledger.pending, len(self._ledger.history), reason)
+        return closers(self._ledger.state, self._ledger.pending, self._ledger.history.length, reason)
 
     def attach(self, writer: Writer) -> None:
         """Give the session its writer. Until then appends are refused."""

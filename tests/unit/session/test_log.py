@@ -173,9 +173,13 @@ def test_a_refusal_of_the_storage_changes_nothing_and_names_the_type():
     seen: list[Event] = []
     session.observe(seen.append)
     writer.refuse = StorageError("disk full")
+    writer.refuse.__cause__ = cause = OSError(28, "No space left on device")
     before = state_of(session), pen.pending.next_turn
+    with pytest.raises(StorageError):
+        pen.append(TurnStart(turn=1), StepStart(turn=1, step=1))
     with pytest.raises(StorageError, match="disk full") as caught:
         pen.append(claim())
+    assert caught.value.__cause__ is cause
     assert any("agent/inbox/spliced" in note for note in caught.value.__notes__)
     assert (state_of(session), pen.pending.next_turn) == before
     assert seen == []
