@@ -43,6 +43,8 @@ _DRAIN: Final = 0.5
 _CLOSE_GRACE: Final = 5.0
 _EPILOGUE: Final = 5.0
 """Seconds of silence that are granted after the last content: some servers never say that they are done."""
+_MOST_PIECES: Final = 10_000
+"""Pieces that are taken from a stream which should have ended at its next checkpoint."""
 _SECRET: Final = re.compile("(?i)auth|key|token|secret|cookie|password")
 
 
@@ -220,7 +222,7 @@ class Endpoint:
                 await owned.aclose()
         await trio.lowlevel.checkpoint()
 
-    async def exchange(self, path: str, body: bytes, reader: Reader) -> None:
+    async def exchange(self, path: str, body: bytes, reader: Reader) -> None:  # noqa: ASYNC910  `post` is one
         """Send a request and let a reader emit the answer.
 
         Raises:
@@ -328,7 +330,7 @@ class Endpoint:
             except BaseException as exc:
                 if isinstance(exc, ModelError) and exc.request_id is None:
                     exc.request_id = watch.request_id
-                await _cancel_to_the_end(parts)
+                await _cancel_to_the_end(parts)  # noqa: ASYNC102  it is shielded, and already cancelled
                 raise
             if last:
                 await _drain(parts, watch)
@@ -400,7 +402,7 @@ async def _cancel_to_the_end(parts: AsyncIterator[bytes]) -> None:
     with trio.CancelScope(shield=True) as scope:
         scope.cancel()
         with contextlib.suppress(StopAsyncIteration):
-            while True:
+            for _ in range(_MOST_PIECES):
                 await anext(parts)
 
 

@@ -67,6 +67,7 @@ class DemoModel:
 
     async def stream(self, request: ModelRequest, emit: Callable[[Chunk], None]) -> None:
         """Plan calls, or answer from their results."""
+        await trio.lowlevel.checkpoint()
         entries = project(request.messages, provider=request.provider, model=request.model)
         question, done = _situation(entries)
         calls = [] if done else _plan(question, request.tools)

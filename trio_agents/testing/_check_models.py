@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
 import trio
@@ -50,6 +51,7 @@ async def check_model_adapter(make: MakeAdapter) -> None:
     Raises:
         AssertionError: the adapter does not do what the contract of `ModelAdapter` says.
     """
+    await trio.lowlevel.checkpoint()
     for check in MODEL_CHECKS:
         await check(make)
 
@@ -66,23 +68,28 @@ def _request(*messages: Message, model: ModelAdapter | None = None) -> ModelRequ
     )
 
 
-async def _close(model: ModelAdapter) -> None:
-    close = getattr(model, "aclose", None)
-    if close is not None:
-        await close()
+@asynccontextmanager
+async def _open_adapter(
+    make: MakeAdapter, server: FakeProvider, seconds: float | None = None
+) -> AsyncIterator[ModelAdapter]:
+    """An adapter for as long as the block lasts, closed if it can be."""
+    model = make(server, seconds)
+    try:
+        yield model
+    finally:
+        close = getattr(model, "aclose", None)
+        if close is not None:
+            with trio.move_on_after(_PATIENCE, shield=True):
+                await close()
 
 
 async def _ask(make: MakeAdapter, *script: ProviderReply, seconds: float | None = None) -> list[Chunk]:
     """The chunks of one answer, or of as many as the script has entries."""
     chunks: list[Chunk] = []
     with trio.fail_after(_PATIENCE):
-        async with open_fake_provider(script) as server:
-            model = make(server, seconds)
-            try:
-                for _ in script:
-                    await model.stream(_request(), chunks.append)
-            finally:
-                await _close(model)
+        async with open_fake_provider(script) as server, _open_adapter(make, server, seconds) as model:
+            for _ in script:
+                await model.stream(_request(), chunks.append)
     return chunks
 
 
@@ -172,15 +179,14 @@ async def check_many_at_once(make: MakeAdapter) -> None:
     """Answers that stream at the same time do not mix."""
     answers: dict[int, list[Chunk]] = {number: [] for number in range(10)}
     with trio.fail_after(_PATIENCE):
-        async with open_fake_provider(lambda asked: _echo(asked.body)) as server:
-            model = make(server, None)
-            try:
-                async with trio.open_nursery() as nursery:
-                    for number, chunks in answers.items():
-                        asked = _request(UserMessage.from_text(f"say {number};", id="u"))
-                        nursery.start_soon(model.stream, asked, chunks.append)
-            finally:
-                await _close(model)
+        async with (
+            open_fake_provider(lambda asked: _echo(asked.body)) as server,
+            _open_adapter(make, server) as model,
+            trio.open_nursery() as nursery,
+        ):
+            for number, chunks in answers.items():
+                asked = _request(UserMessage.from_text(f"say {number};", id="u"))
+                nursery.start_soon(model.stream, asked, chunks.append)
     for number, chunks in answers.items():
         _same(_assembled(chunks), (TextBlock(text=f"a {number} z"),), f"answer {number}")
 
@@ -237,15 +243,15 @@ async def check_silence(make: MakeAdapter) -> None:
 async def check_unreachable(make: MakeAdapter) -> None:
     """Nobody listens: an error about the transport."""
     async with open_fake_provider() as server:
-        model = make(server, None)
-    try:
-        await model.stream(_request(), lambda chunk: None)
-    except ModelError as error:
-        _same(error.code, "TRANSPORT", "nobody listens")
-    else:
-        raise AssertionError("nobody listens, and yet there was an answer")
-    finally:
-        await _close(model)
+        pass
+    with trio.fail_after(_PATIENCE):
+        async with _open_adapter(make, server) as model:
+            try:
+                await model.stream(_request(), lambda chunk: None)
+            except ModelError as error:
+                _same(error.code, "TRANSPORT", "nobody listens")
+            else:
+                raise AssertionError("nobody listens, and yet there was an answer")
 
 
 async def check_failing_observer(make: MakeAdapter) -> None:
@@ -256,20 +262,14 @@ async def check_failing_observer(make: MakeAdapter) -> None:
 
     error = LookupError("mine")
     with trio.fail_after(_PATIENCE):
-        async with open_fake_provider(["one", "two"]) as server:
-            model = make(server, None)
+        async with open_fake_provider(["one", "two"]) as server, _open_adapter(make, server) as model:
             try:
-                try:
-                    await model.stream(_request(), emit)
-                except LookupError as caught:
-                    _expect(caught is error, f"the observer's own error, not {caught!r}")
-                else:
-                    raise AssertionError("the observer's error was swallowed")
-                chunks: list[Chunk] = []
-                await model.stream(_request(), chunks.append)
-                _same(_assembled(chunks), (TextBlock(text="two"),), "the next answer")
-            finally:
-                await _close(model)
+                await model.stream(_request(), emit)
+            except LookupError as caught:
+                _expect(caught is error, f"the observer's own error, not {caught!r}")
+            else:
+                raise AssertionError("the observer's error was swallowed")
+            _same(_assembled(await _next(model)), (TextBlock(text="two"),), "the next answer")
 
 
 # --- cancelling -------------------------------------------------------------------------------------
@@ -281,16 +281,15 @@ async def check_cancel_everywhere(make: MakeAdapter) -> None:
     # Ends by itself: once the answer is complete there is nothing to cancel any more.
     for after in range(40):
         with trio.fail_after(_PATIENCE):
-            async with open_fake_provider([Broken(_WHOLE, after=after, how="stall"), "next"]) as server:
-                model = make(server, None)
-                try:
-                    chunks = await _cancelled(model, server)
-                    if chunks and isinstance(chunks[-1], Finish):
-                        return
-                    _same(chunks, whole[: len(chunks)], f"chunks of a stream cancelled after {after} events")
-                    _same(_assembled(await _next(model)), (TextBlock(text="next"),), "the next answer")
-                finally:
-                    await _close(model)
+            async with (
+                open_fake_provider([Broken(_WHOLE, after=after, how="stall"), "next"]) as server,
+                _open_adapter(make, server) as model,
+            ):
+                chunks = await _cancelled(model, server)
+                if chunks and isinstance(chunks[-1], Finish):
+                    return
+                _same(chunks, whole[: len(chunks)], f"chunks of a stream cancelled after {after} events")
+                _same(_assembled(await _next(model)), (TextBlock(text="next"),), "the next answer")
     raise AssertionError("the answer never became complete")
 
 
@@ -327,29 +326,29 @@ async def _next(model: ModelAdapter) -> list[Chunk]:
 
 async def check_history(make: MakeAdapter) -> None:
     """Cut-off reasoning stays at home, interrupted text and tool results travel."""
-    async with open_fake_provider(["fine"]) as server:
-        model = make(server, None)
-        source = ModelSource(provider=model.provider, model="m")
-        call = ToolCallBlock(id="c", name="read", arguments='{"path": "a-path"}')
-        answer = ToolResultBlock(tool_call_id="c", content=(TextBlock(text="a-result"),), is_error=True)
-        cut = (ReasoningBlock(text="secret-thought"), TextBlock(text="half-an-answer"))
-        history = (
-            UserMessage.from_text("first-input", id="u1"),
-            Message(id="a1", role="assistant", content=(call,), source=source),
-            Message(id="r1", role="user", content=(answer,), source=ToolSource(call_id="c")),
-            Message(id="a2", role="assistant", content=cut, source=source),
-            Message(id="a3", role="assistant", content=cut[:1], source=source),
-            UserMessage.from_text("last-input", id="u2"),
-        )
-        try:
-            with trio.fail_after(_PATIENCE):
-                await model.stream(_request(*history, model=model), lambda chunk: None)
-        finally:
-            await _close(model)
+    async with open_fake_provider(["fine"]) as server, _open_adapter(make, server) as model:
+        asked = _request(*_history(model.provider), model=model)
+        with trio.fail_after(_PATIENCE):
+            await model.stream(asked, lambda chunk: None)
         sent = dump_json(server.requests[-1].body).decode()
     for text in ("first-input", "a-path", "a-result", "half-an-answer", "last-input"):
         _expect(sent.count(text) == 1, f"{text!r} once in {sent}")
     _expect("secret-thought" not in sent, f"no unsigned reasoning in {sent}")
+
+
+def _history(provider: str) -> tuple[Message, ...]:
+    source = ModelSource(provider=provider, model="m")
+    call = ToolCallBlock(id="c", name="read", arguments='{"path": "a-path"}')
+    answer = ToolResultBlock(tool_call_id="c", content=(TextBlock(text="a-result"),), is_error=True)
+    cut = (ReasoningBlock(text="secret-thought"), TextBlock(text="half-an-answer"))
+    return (
+        UserMessage.from_text("first-input", id="u1"),
+        Message(id="a1", role="assistant", content=(call,), source=source),
+        Message(id="r1", role="user", content=(answer,), source=ToolSource(call_id="c")),
+        Message(id="a2", role="assistant", content=cut, source=source),
+        Message(id="a3", role="assistant", content=cut[:1], source=source),
+        UserMessage.from_text("last-input", id="u2"),
+    )
 
 
 MODEL_CHECKS: Final[tuple[ModelCheck, ...]] = (
