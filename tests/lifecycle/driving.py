@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+import trio.testing
 from msgspec import UNSET
 
 import trio_agents as ta
 from trio_agents.models import Reply, ScriptedModel
-from trio_agents.session import trace_issues
+from trio_agents.session import SessionHeader, encode_event, trace_issues
 from trio_agents.values import TextBlock
 
 MODEL = "scripted/m"
@@ -33,7 +34,7 @@ def texts(messages: Iterable[Any]) -> list[str]:
     return found
 
 
-def show(event: Any) -> str:
+def show(event: Any) -> str:  # noqa: C901 - one line for each type
     """One event as a short line."""
     data = event.data
     match event.type:
@@ -241,3 +242,48 @@ def calls(*keys: str, name: str = "gated", text: str = "") -> Reply:
 async def settle() -> None:
     """Let everything run that can."""
     await trio.testing.wait_all_tasks_blocked()
+
+
+class Refusal:
+    """Makes the storage of an agent refuse appends, or barriers, while `on` says so for an event's type."""
+
+    def __init__(self, agent: ta.Agent) -> None:
+        ledger = agent.session._ledger
+        writer = ledger.writer
+        assert writer is not None
+        self.types: set[str] = set()
+        self.barriers = False
+        refusal = self
+
+        class Writer:
+            @property
+            def is_dirty(self) -> bool:
+                return refusal.barriers or writer.is_dirty
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(writer, name)
+
+            def write(self, events: Any, lines: Any) -> None:
+                if refusal.types & {"*", *(event.type for event in events)}:
+                    raise ta.StorageError("the disk is full")
+                writer.write(events, lines)
+
+            async def barrier(self) -> None:
+                await trio.lowlevel.checkpoint()
+                if refusal.barriers:
+                    raise ta.StorageError("the disk is gone")
+                await writer.barrier()
+
+        ledger.writer = Writer()
+
+
+async def store_of(events: Any, id: str = "a") -> ta.MemoryStore:
+    """A store that holds a log with exactly these events."""
+    store = ta.MemoryStore()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.serve)
+        writer = store.create(SessionHeader(id=id, created_at=1), [])
+        writer.write(tuple(events), tuple(encode_event(event) for event in events))
+        await writer.aclose()
+        nursery.cancel_scope.cancel()
+    return store

@@ -187,7 +187,7 @@ class Driver:
 
     def _settle(self, turn: Turn, end: TurnEndReason, error: BaseException | None) -> None:
         receipts, self.receipts = self.receipts, []
-        outcome = TurnOutcome(turn.number, end, turn.answer, turn.usage, error)
+        outcome = TurnOutcome(turn.number, end, turn.answer, turn.usage, _original(error))
         returned = {message.id for message in turn.claim.messages}
         for receipt in receipts:
             receipt.settle_by(outcome, returned=returned, discarded=turn.cancelled_ids)
@@ -205,11 +205,16 @@ class Driver:
     def _tell_failure(
         self, turn: Turn, step: int | None, failure: LlmFailure, error: BaseException | None
     ) -> None:
-        if isinstance(error, RequestError):
-            error = error.error
         listeners = self._agent.scope.listeners(AgentFailed)
         if listeners:
             notify(
                 listeners,
-                AgentFailed(agent=self._agent, turn=turn.number, step=step, failure=failure, error=error),
+                AgentFailed(
+                    agent=self._agent, turn=turn.number, step=step, failure=failure, error=_original(error)
+                ),
             )
+
+
+def _original(error: BaseException | None) -> BaseException | None:
+    """What the adapter raised, for a failed request; that may be nothing."""
+    return error.error if isinstance(error, RequestError) else error
