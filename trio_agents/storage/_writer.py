@@ -84,7 +84,7 @@ class LogFileWriter:
 
     __slots__ = (
         "_begin", "_closed", "_descriptor", "_directories", "_frames", "_held", "_held_lines", "_held_size", "_identity",
-        "_job", "_lock", "_needs_cut", "_on_close", "_path", "_refusal", "_shop", "_size", "_suspect", "_synced",
+        "_job", "_lock", "_needs_cut", "_on_close", "_path", "_ready", "_refusal", "_shop", "_size", "_suspect", "_synced",
         "_synced_size", "_ticket", "_write", "_writes", "session_id",
     )  # fmt: skip
 
@@ -115,6 +115,8 @@ class LogFileWriter:
         self._identity = (0, 0)
         self._job: SyncJob | None = None
         self._needs_cut = False
+        # The open log, while nothing but a write stands between an event and the file.
+        self._ready: Descriptor | None = None
         self._refusal: str | None = None
         self._size = 0
         self._suspect = False
@@ -162,6 +164,10 @@ class LogFileWriter:
             StorageError: refused; nothing of this batch is stored, and what was held back still is.
             SessionClosedError: the writer is closed.
         """
+        ready = self._ready
+        if ready is not None and len(lines) == 1 and not self._held and events[0].type != _CHUNK:
+            self._append_at_once(ready, lines[0] + b"\n")
+            return
         if self._closed:
             raise SessionClosedError(
                 f"the writer of session {self.session_id!r} is closed", session_id=self.session_id
@@ -239,6 +245,20 @@ class LogFileWriter:
             self._undo(exc)
         if frames is not None:
             frames.keep()
+        else:
+            self._ready = descriptor
+        self._size += len(data)
+        self._writes += 1
+
+    def _append_at_once(self, descriptor: Descriptor, data: bytes) -> None:
+        """The usual append, where everything that `_append` asks about is known to be as it should be."""
+        descriptor.was_used = True
+        try:
+            done = self._write(descriptor.fd, data)
+            if done != len(data):
+                write_all(self._shop.files, descriptor.fd, data[done:])
+        except OSError as exc:
+            self._undo(exc)
         self._size += len(data)
         self._writes += 1
 
@@ -247,6 +267,7 @@ class LogFileWriter:
             self._frames.undo()
         error = storage_error(exc, "cannot append", session_id=self.session_id, path=self._path)
         self._needs_cut = True
+        self._ready = None
         try:
             self._cut()
         except StorageError as second:
@@ -348,7 +369,7 @@ class LogFileWriter:
         return self._descriptor
 
     def _forget_descriptor(self) -> None:
-        self._descriptor = None
+        self._descriptor = self._ready = None
 
     def _check_place(self) -> None:
         """See that the file is the one that was written last, with nothing more in it."""
@@ -370,6 +391,7 @@ class LogFileWriter:
             elif found.st_size != self._size:
                 self._refusal = f"its file has {found.st_size} bytes where {self._size} were written"
         if self._refusal is not None:
+            self._ready = None
             raise self._refused()
 
     def _refused(self) -> StorageError:
@@ -490,6 +512,7 @@ class LogFileWriter:
         if self._closed:
             return
         self._closed = True
+        self._ready = None
         try:
             if self._descriptor is not None:
                 self._shop.descriptors.drop(self._descriptor)
