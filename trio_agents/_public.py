@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_type_hints
 
 
@@ -21,15 +24,33 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
             value.__module__ = module
 
 
+def lazily(module: str, places: Mapping[str, str]) -> Callable[[str], object]:
+    """A package's `__getattr__` for names whose modules are imported when the name is first asked for.
+
+    Args:
+        module: the package.
+        places: for each name the submodule that defines it.
+    """
+
+    def get(name: str) -> object:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(f"{module}.{places[name]}"), name)
+        publish(module, {name: value})
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return get
+
+
 def _resolve(cls: type) -> bool:
     """Evaluate a class's own annotations while its module still says in which namespace that has to happen."""
-    own = cls.__dict__.get("__annotations__")
-    if not own or not any(isinstance(hint, str) for hint in own.values()):
+    own = inspect.get_annotations(cls)
+    if not any(isinstance(hint, str) for hint in own.values()):
         return True
     try:
         hints = get_type_hints(cls, include_extras=True)
     except NameError:
         return False  # names something that exists for type checkers only
-    for name in own:
-        own[name] = hints[name]
+    cls.__annotations__ = {name: hints[name] for name in own}
     return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .._public import publish as _publish
+from typing import TYPE_CHECKING, Final
+
+from .._public import lazily as _lazily, publish as _publish
 from ._contract import ModelAdapter as ModelAdapter, ModelInfo as ModelInfo, ModelRequest as ModelRequest
 from ._registry import ModelRegistry as ModelRegistry
 from ._reply import (
@@ -14,15 +16,35 @@ from ._reply import (
     Sleep as Sleep,
     Stubborn as Stubborn,
 )
-from .anthropic import Anthropic as Anthropic
-from .demo import DemoModel as DemoModel
-from .openai import OpenAIChat as OpenAIChat
-from .openai_responses import OpenAIResponses as OpenAIResponses
-from .replay import (
-    RecordedAttempt as RecordedAttempt,
-    ReplayModel as ReplayModel,
-    recorded_attempts as recorded_attempts,
-)
 from .scripted import ScriptedModel as ScriptedModel
+
+if TYPE_CHECKING:
+    from .anthropic import Anthropic as Anthropic
+    from .demo import DemoModel as DemoModel
+    from .openai import OpenAIChat as OpenAIChat
+    from .openai_responses import OpenAIResponses as OpenAIResponses
+    from .replay import (
+        RecordedAttempt as RecordedAttempt,
+        ReplayModel as ReplayModel,
+        recorded_attempts as recorded_attempts,
+    )
+
+_LATER: Final = {
+    "Anthropic": "anthropic",
+    "DemoModel": "demo",
+    "OpenAIChat": "openai",
+    "OpenAIResponses": "openai_responses",
+    "RecordedAttempt": "replay",
+    "ReplayModel": "replay",
+    "recorded_attempts": "replay",
+}
+"""What few programs use all of: imported when it is first asked for."""
+
+__getattr__ = _lazily(__name__, _LATER)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 _publish(__name__, globals())
