@@ -14,6 +14,7 @@ from ._chunks import (
     FinishReason,
     MaxTokens,
     ReasoningDelta,
+    Refused,
     TextDelta,
     ToolCallDelta,
     Usage,
@@ -117,7 +118,7 @@ class Assembly:
 
     @property
     def _is_cut(self) -> bool:
-        return isinstance(self._finish, MaxTokens)
+        return isinstance(self._finish, MaxTokens | Refused)
 
     def _all(self) -> list[ContentBlock]:
         found = []
@@ -128,7 +129,11 @@ class Assembly:
         return found
 
     def blocks(self) -> tuple[ContentBlock, ...]:
-        """The content of the message. A stream that hit its cap loses its tool calls: the last may be cut off."""
+        """The content of the message.
+
+        Without the tool calls of a stream that hit its cap (the last may be cut off) or ended in a refusal: they are
+        not run, and a call without a result fits into no request.
+        """
         found = self._all()
         if self._is_cut:
             found = [block for block in found if not isinstance(block, ToolCallBlock)]
