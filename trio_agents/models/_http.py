@@ -45,6 +45,8 @@ _EPILOGUE: Final = 5.0
 """Seconds of silence that are granted after the last content: some servers never say that they are done."""
 _MOST_PIECES: Final = 10_000
 """Pieces that are taken from a stream which should have ended at its next checkpoint."""
+_SLACK: Final = 0.01
+"""The share of a silence by which its end may be late."""
 _SECRET: Final = re.compile("(?i)auth|key|token|secret|cookie|password")
 
 
@@ -418,13 +420,18 @@ class _Watch:
         first = now + (math.inf if deadlines.first_byte is None else deadlines.first_byte)
         self._deadlines = deadlines
         self._started = False
+        self._is_moved = False
         self.request_id: str | None = None
         self.scope = trio.CancelScope(deadline=min(first, self._end))
 
     def progress(self) -> None:
         """Something was told, and has been handed over: the silence is measured from now."""
         self._started = True
-        self.scope.deadline = min(trio.current_time() + self._silence, self._end)
+        now = trio.current_time()
+        # Moving a deadline costs as much as reading a chunk: it is set a little late, and then left for a while.
+        if self.scope.deadline < min(now + self._silence, self._end) or not self._is_moved:
+            self._is_moved = True
+            self.scope.deadline = min(now + self._silence * (1 + _SLACK), self._end)
 
     def ending(self) -> None:
         """The answer is complete: what may still follow is not worth a long wait."""

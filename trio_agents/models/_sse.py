@@ -22,6 +22,7 @@ class SseDecoder:
         self._size = 0
         self._pending_cr = False
         self._fresh = True
+        self._is_between = True
 
     def feed(self, piece: bytes) -> list[tuple[bytes, bytes]]:
         """Take the next bytes and give the events that they complete, as `(name, data)`; the name may be empty.
@@ -29,11 +30,14 @@ class SseDecoder:
         Raises:
             ModelError: an event is larger than the bound (`MALFORMED_RESPONSE`).
         """
+        if self._is_between and self._is_one_line(piece):
+            return [(b"", piece[6:-2])]
         if self._pending_cr or b"\r" in piece:
             piece = self._line_feeds(piece)
         if b"\n" not in piece:
             self._grow(len(piece))
             self._partial.append(piece)
+            self._is_between = False
             return []
         first, *lines = piece.split(b"\n")
         self._partial.append(first)
@@ -43,11 +47,22 @@ class SseDecoder:
         self._grow(len(piece))
         events = self._lines(lines)
         self._size = len(rest) + sum(map(len, self._data))
+        self._is_between = not (rest or self._data or self._name or self._pending_cr)
         return events
 
     def close(self) -> list[tuple[bytes, bytes]]:
         """Take the end of the stream: servers that forget the last blank line lose nothing."""
         return self._lines([b"".join(self._partial), b""])
+
+    def _is_one_line(self, piece: bytes) -> bool:
+        """Whether a piece is one whole event of one line of data, as by far the most are."""
+        return (
+            piece.startswith(b"data: ")
+            and piece.endswith(b"\n\n")
+            and piece.count(b"\n") == 2
+            and b"\r" not in piece
+            and len(piece) <= self._max_event
+        )
 
     def _line_feeds(self, piece: bytes) -> bytes:
         """The same with each line ended by a line feed; a carriage return at the end waits for what follows it."""

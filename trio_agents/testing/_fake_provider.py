@@ -180,8 +180,8 @@ class _Connection:
                 if self._http.our_state is h11.MUST_CLOSE:
                     return
                 self._http.start_next_cycle()
-        except _Gone:
-            return
+        except (_Gone, h11.RemoteProtocolError):
+            return  # broken by us, or left by the client in the middle of a request
 
     async def _receive(self) -> ProviderRequest | None:
         import h11

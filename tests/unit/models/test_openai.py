@@ -345,7 +345,7 @@ async def test_each_deadline(
     start = trio.current_time()
     error = await provider.error()
     assert (error.code, text in str(error)) == ("TIMEOUT", True), str(error)
-    assert trio.current_time() - start == pytest.approx(seconds)
+    assert seconds <= trio.current_time() - start <= seconds * 1.02
 
 
 async def test_a_slow_stream_that_keeps_talking_is_fine(autojump_clock: trio.testing.MockClock) -> None:
