@@ -110,9 +110,14 @@ class JsonTranscript:
 
     def show(self, event: Event) -> None:
         """A line for each piece of text, each answer, each call and each result."""
-        line = self._line(event.data)
+        line = self.line(event)
         if line is not None:
-            write_json({**line, "seq": event.seq})
+            write_json(line)
+
+    def line(self, event: Event) -> dict[str, JsonValue] | None:
+        """What is told of an event, or None if nothing is."""
+        line = self._line(event.data)
+        return None if line is None else {**line, "seq": event.seq}
 
     def _line(self, data: object) -> dict[str, JsonValue] | None:
         if isinstance(data, AssistantChunk):
