@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ from trio_agents.errors import (
 )
 from trio_agents.session import open_log
 from trio_agents.storage import (
+    Files,
     JsonlStore,
     MemoryStore,
     SessionStore,
@@ -407,3 +410,106 @@ async def test_forks_share_attachments_and_each_may_go(store: SessionStore) -> N
     await store.delete("s1")
     assert await store.get_attachment("f", picture.attachment_id) == png(1, 1)
     assert await store.collect_attachments("f") == []
+
+
+# --- order -----------------------------------------------------------------------------------------
+
+
+class SlowDirectory:
+    """A file store's directory whose reads wait until they are let go."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.reads = 0
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        self.reads += 1
+        self.gate.wait(20)
+        return os.pread(fd, count, offset)
+
+
+async def test_operations_on_one_id_come_one_after_the_other(tmp_path: Path) -> None:
+    """PER-14: none interleave; other ids go on; a cancelled queued one never runs; a failed one blocks nobody."""
+    disk = SlowDirectory()
+    store = JsonlStore(tmp_path, durability="written", files=Files(pread=disk.pread))
+    for name in ("s1", "s2"):
+        await stored(store, Script().whole_turn(), name)
+    seen: list[str] = []
+
+    async def inspect(name: str) -> None:
+        await store.inspect(name)
+        seen.append(f"inspected {name}")
+
+    async def delete(scope: trio.CancelScope) -> None:
+        with scope:
+            await store.delete("s1")
+        seen.append("cancelled" if scope.cancelled_caught else "deleted")
+
+    async def fail() -> None:
+        with pytest.raises(SessionNotFoundError):
+            await store.inspect("s1")
+        seen.append("failed")
+
+    never, later = trio.CancelScope(), trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(inspect, "s1")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        for fn, *args in ((delete, never), (inspect, "s1"), (delete, later), (fail,), (fail,)):
+            nursery.start_soon(fn, *args)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.start_soon(inspect, "s2")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert disk.reads == 2  # the first one of each id
+        assert seen == []
+        never.cancel()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert seen == ["cancelled"]
+        disk.gate.set()
+    seen.remove("inspected s2")
+    assert seen == ["cancelled", "inspected s1", "inspected s1", "deleted", "failed", "failed"]
+
+
+async def test_a_deletion_that_has_begun_is_carried_out(tmp_path: Path) -> None:
+    """PER-14: a started one completes, cancelled or not."""
+    gate = threading.Event()
+
+    def unlink(path: str) -> None:
+        gate.wait(20)
+        os.unlink(path)  # noqa: PTH108
+
+    store = JsonlStore(tmp_path, durability="written", files=Files(unlink=unlink))
+    gate.set()
+    await stored(store, Script().whole_turn())
+    gate.clear()
+    scope = trio.CancelScope()
+
+    async def delete() -> None:
+        with scope:
+            await store.delete("s1")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        gate.set()
+    assert await store.list() == []
+    await stored(store, Script().whole_turn())
+
+
+async def test_a_blocked_load_is_cut_short(tmp_path: Path) -> None:
+    """PUB-16: a cancel does not wait for the disk, and the session can be opened again at once."""
+    disk = SlowDirectory()
+    store = JsonlStore(tmp_path, durability="written", files=Files(pread=disk.pread))
+    events = Script().whole_turn()
+    await stored(store, events)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.open, "s1")
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        with pytest.raises(SessionBusyError):
+            await JsonlStore(tmp_path).open("s1")
+        nursery.cancel_scope.cancel()
+    opened = await JsonlStore(tmp_path, durability="written").open("s1")
+    disk.gate.set()
+    await opened.writer.aclose()
+    assert await load_events(store) == events
