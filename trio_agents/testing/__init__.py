@@ -14,5 +14,7 @@ from ._fake_script import (
     Status as Status,
 )
 from ._faulty_files import FaultyFiles as FaultyFiles
+from ._host import TrioHost as TrioHost
+from ._sweep import cancel_sweep as cancel_sweep, seeded_scheduler as seeded_scheduler
 
 _publish(__name__, globals())
