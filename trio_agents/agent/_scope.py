@@ -73,12 +73,13 @@ class RunningCall(Protocol):
 class Offer:
     """One registration of a tool: the tool, and the bodies that run on its account."""
 
-    __slots__ = ("is_unloaded", "running", "tool")
+    __slots__ = ("is_unloaded", "running", "tool", "undo")
 
     def __init__(self, tool: AnyTool) -> None:
         self.tool = tool
         self.is_unloaded = False  # set when its owner closes; a mere undo leaves snapshots of it usable
         self.running: set[RunningCall] | None = None
+        self.undo: Undo | None = None
 
     def enter(self, call: RunningCall) -> None:
         """A body is about to run."""
@@ -342,7 +343,29 @@ class ScopedTools:
             take_back()
             forget()
 
+        offer.undo = undo
         return undo
+
+    async def unload(self, name: str) -> bool:
+        """Take back a tool of this very scope whose owner goes away, such as a server that has ended. A checkpoint.
+
+        Calls of it that are at work are cancelled and have ended on return; they, and those that wait for their turn in
+        a step under way, end as TOOL_UNLOADED. The turns go on. (An undo lets the steps under way use the tool.)
+
+        Returns:
+            False if this scope has no tool of that name.
+        """
+        layer = self._scope._layer
+        offer = None if layer is None else layer.tools.get(name)
+        if offer is None:
+            await trio.lowlevel.checkpoint()
+            return False
+        assert offer.undo is not None
+        offer.undo()
+        offer.is_unloaded = True
+        await trio.lowlevel.checkpoint()
+        await offer.unload()
+        return True
 
     def get(self, name: str) -> AnyTool | None:
         """The tool of this name that is in force here, or None."""
