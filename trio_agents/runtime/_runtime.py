@@ -238,8 +238,7 @@ class RuntimeBlock:
         self._manager = trio.open_nursery(strict_exception_groups=True)
         self._nursery = await self._manager.__aenter__()
         try:
-            await self._nursery.start(self._serve_store, name="store of the runtime")
-            self._homes = await self._nursery.start(self._host_homes, name="homes of the runtime")
+            await self._start()
             self._compose()
         except BaseException as exc:
             await self._give_up(exc)
@@ -271,21 +270,32 @@ class RuntimeBlock:
         if crash is not None and crash is not exc:
             raise crash
 
-    async def _serve_store(self, *, task_status: trio.TaskStatus[None]) -> None:
-        with self._worker:
-            await self._core.store.serve(task_status=task_status)
+    async def _start(self) -> None:
+        """Start the store's worker, then the homes.
 
-    async def _host_homes(self, *, task_status: trio.TaskStatus[Homes]) -> None:
+        Not by `Nursery.start`: under a cancelled caller it would wait for the end of what is shielded.
+        """
+        serving, hosting = _Started(), _Started()
+        self._nursery.start_soon(self._serve_store, serving, name="store of the runtime")
+        await serving.event.wait()
+        self._nursery.start_soon(self._host_homes, hosting, name="homes of the runtime")
+        await hosting.event.wait()
+
+    async def _serve_store(self, status: _Started) -> None:
+        with self._worker:
+            await self._core.store.serve(task_status=status)
+
+    async def _host_homes(self, status: _Started) -> None:
         try:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery(strict_exception_groups=True) as nursery:
                     with self._core.initiators.cleared():  # whoever opens the runtime initiates nothing in it
-                        homes = Homes(nursery)
+                        self._homes = Homes(nursery)
                     try:
-                        task_status.started(homes)
+                        status.started()
                         await self._stop.wait()
                     finally:
-                        homes.is_open = False
+                        self._homes.is_open = False
         finally:
             self._homes_left.set()
 
@@ -325,7 +335,8 @@ class RuntimeBlock:
                         self._homes.cancel()
                     interrupt = exc
                 else:
-                    return interrupt
+                    break
+        return interrupt
 
     async def _run_stages(self, runtime: Runtime) -> None:
         for stage in (runtime.scope.aclose, runtime.loop.aclose, self._core.initiators.aclose):
@@ -358,6 +369,19 @@ class RuntimeBlock:
         except BaseException as group:  # noqa: BLE001 - given back: the caller raises it
             return _plain(group)
         return None
+
+
+@final
+class _Started:
+    """A `trio.TaskStatus` that only tells that a task has started."""
+
+    __slots__ = ("event",)
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: None = None) -> None:
+        self.event.set()
 
 
 def _plain(exc: BaseException) -> BaseException:
