@@ -253,29 +253,38 @@ class Ledger:
     # --- telling ----------------------------------------------------------------------------------
 
     def _dispatch(self, events: tuple[Event, ...]) -> None:
-        """For each event: its observers, then the inbox lists, then who projects them."""
-        self.dispatching = True
-        try:
-            for event in events:
-                for entry in self.observers:
-                    self._tell(entry.fn, event)
-                if type(event.data) in ABOUT_INBOX:
-                    removed = self.pending.take(event)
-                    if self.project is not None and type(event.data) is InboxSpliced:
-                        self._show(event, removed)
-        finally:
-            self.dispatching = False
-            if self.deferred is not None:
-                self._run_deferred()
+        """For each event: its observers, then the inbox lists, then who projects them.
 
-    def _show(self, event: Event, removed: tuple[UserMessage, ...]) -> None:
-        assert self.project is not None
+        The events are in the log: whatever an observer raises, all of them are told, and the lists follow. What is
+        no `Exception` (an exit that an observer asked for) goes on to the caller afterwards.
+        """
+        escaped: BaseException | None = None
+        self.dispatching = True
+        for event in events:
+            for entry in self.observers:
+                escaped = self._tell(entry.fn, event) or escaped
+            if type(event.data) in ABOUT_INBOX:
+                removed = self.pending.take(event)
+                if self.project is not None and type(event.data) is InboxSpliced:
+                    escaped = self._show(self.project, event, removed) or escaped
+        self.dispatching = False
+        if self.deferred is not None:
+            self._run_deferred()
+        if escaped is not None:
+            raise escaped
+
+    def _show(
+        self, project: Projection, event: Event, removed: tuple[UserMessage, ...]
+    ) -> BaseException | None:
         try:
-            self.project(event.data, removed)
+            project(event.data, removed)
         except Exception:
             logger.exception("session %s: the inbox failed on event %d", self.header.id, event.seq)
+        except BaseException as exc:  # noqa: BLE001 - raised again when the section is over
+            return exc
+        return None
 
-    def _tell(self, fn: Observer, event: Event) -> None:
+    def _tell(self, fn: Observer, event: Event) -> BaseException | None:
         try:
             fn(event)
         except Exception:
@@ -286,6 +295,9 @@ class Ledger:
                 event.seq,
                 event.type,
             )
+        except BaseException as exc:  # noqa: BLE001 - raised again when the section is over
+            return exc
+        return None
 
     def _run_deferred(self) -> None:
         deferred, self.deferred = self.deferred or [], None

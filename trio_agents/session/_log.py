@@ -246,11 +246,14 @@ class Follower:
 
     async def __anext__(self) -> Event:
         """The next event. A checkpoint; cancelling it loses nothing."""
+        await trio.lowlevel.checkpoint()
         ledger = self._ledger
-        if self._offset < len(self._block) or self._next < ledger.history.length:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._wait()
+        while self._next >= ledger.history.length:
+            if ledger.closed:
+                raise StopAsyncIteration
+            if ledger.lot is None:
+                ledger.lot = trio.lowlevel.ParkingLot()
+            await ledger.lot.park()
         if self._offset == len(self._block):
             self._block = ledger.history.block(self._next, ledger.history.length)
             self._offset = 0
@@ -258,16 +261,6 @@ class Follower:
         self._offset += 1
         self._next += 1
         return event
-
-    async def _wait(self) -> None:
-        ledger = self._ledger
-        while self._next >= ledger.history.length:
-            if ledger.closed:
-                await trio.lowlevel.checkpoint()
-                raise StopAsyncIteration
-            if ledger.lot is None:
-                ledger.lot = trio.lowlevel.ParkingLot()
-            await ledger.lot.park()
 
 
 @final

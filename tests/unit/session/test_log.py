@@ -459,6 +459,25 @@ def test_a_raising_projection_does_not_stop_the_inbox(caplog):
     assert len(caplog.records) == 2
 
 
+def test_an_exit_that_an_observer_asks_for_waits_for_the_end_of_the_section():
+    session, pen, _ = opened()
+    seen: list[int] = []
+
+    def leave(event: Event) -> None:
+        raise SystemExit(3)
+
+    undo = session.observe(leave)
+    session.observe(lambda event: seen.append(event.seq))
+    with pytest.raises(SystemExit):
+        pen.append(insert(user(id="a")), insert(user(id="b"), start=1))
+    undo()
+    pen.project(lambda splice, removed: leave(session.events[0]))
+    with pytest.raises(SystemExit):
+        pen.append(claim(2))
+    assert seen == [0, 1, 2]
+    assert (len(session.events), pen.pending.next_turn, session.is_dispatching) == (3, (), False)
+
+
 # --- followers ------------------------------------------------------------------------------------
 
 
