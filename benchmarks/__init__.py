@@ -1,0 +1,1 @@
+"""Throughput of the agent lifecycle: scenarios, peers and reports. Start with `benchmarks/README.md`."""

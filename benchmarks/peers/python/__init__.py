@@ -1,0 +1,1 @@
+"""Measured processes of peers written in Python."""
