@@ -6,7 +6,7 @@ log refuses leaves everything as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set as AbstractSet
+from collections.abc import Iterable, Set as AbstractSet
 from typing import Protocol, final
 
 import trio
@@ -18,7 +18,15 @@ from ..values import UserMessage
 
 
 class InboxListener(Protocol):
-    """Whom an inbox tells what has become of messages, after the change is made."""
+    """Whose inbox it is: asked before a change, and told what has become of messages after it is made."""
+
+    def check_accepting(self) -> None:
+        """Raise unless deliveries are taken at the moment."""
+        ...
+
+    def check_message(self, message: UserMessage) -> None:
+        """Raise unless this message may become pending."""
+        ...
 
     def inserted(self, message: UserMessage) -> None:
         """A message is pending."""
@@ -84,20 +92,12 @@ class Inbox:
     `next_turn` and `next_step` are tuples that never change once taken.
     """
 
-    __slots__ = ("_admit", "_gate", "_listener", "_pen", "_pending", "_turn")
+    __slots__ = ("_listener", "_pen", "_pending", "_turn")
 
-    def __init__(
-        self,
-        pen: Pen,
-        listener: InboxListener,
-        gate: Callable[[], None],
-        admit: Callable[[UserMessage], None],
-    ) -> None:
-        self._admit = admit
+    def __init__(self, pen: Pen, listener: InboxListener) -> None:
         self._pending = pen.pending
         self._pen = pen
         self._listener = listener
-        self._gate = gate
         self._turn = 0
 
     # --- looking ------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Inbox:
             DuplicateMessageError: its id is pending already.
             AgentNotPublishedError, AgentClosedError, StorageError: nothing was accepted.
         """
-        self._gate()
+        self._listener.check_accepting()
         self.insert(message, target)
 
     @trio.lowlevel.enable_ki_protection
@@ -165,7 +165,7 @@ class Inbox:
 
         The new id may equal the old one. Raises as `append`.
         """
-        self._gate()
+        self._listener.check_accepting()
         found = self._find(id)
         if found is None:
             return False
@@ -179,7 +179,7 @@ class Inbox:
     @trio.lowlevel.enable_ki_protection
     def remove(self, id: str) -> bool:
         """Record a pending message as cancelled. False, and nothing logged, if it is not pending."""
-        self._gate()
+        self._listener.check_accepting()
         found = self._find(id)
         if found is None:
             return False
@@ -190,7 +190,7 @@ class Inbox:
     @trio.lowlevel.enable_ki_protection
     def move_to_next_step(self, id: str) -> bool:
         """Move a message from next-turn to the end of next-step. False, and nothing logged, if it is not there."""
-        self._gate()
+        self._listener.check_accepting()
         found = self._find(id)
         if found is None or found[0] == "next-step":
             return False
@@ -203,7 +203,7 @@ class Inbox:
 
     def clear(self) -> None:
         """Record everything that is pending as cancelled; next-step first. Nothing pending, nothing logged."""
-        self._gate()
+        self._listener.check_accepting()
         self.discard_all()
 
     @trio.lowlevel.enable_ki_protection
@@ -224,7 +224,7 @@ class Inbox:
         A negative start counts from the end; what is too much is clamped. What is removed is recorded as
         cancelled. A splice that changes nothing writes nothing. Raises as `append`.
         """
-        self._gate()
+        self._listener.check_accepting()
         for what, value in (("start", start), ("removed_count", removed_count)):
             if type(value) is not int:
                 raise UsageError(f"{what} of a splice is an int, not {value!r}")
@@ -269,14 +269,14 @@ class Inbox:
         for message in messages:
             if not isinstance(message, UserMessage):
                 raise MessageError(f"an inbox holds UserMessages, not {type(message).__name__}")
-            self._admit(message)
+            self._listener.check_message(message)
             if message.id in seen or (message.id in self and message.id not in going):
                 raise DuplicateMessageError(f"message {message.id!r} is already pending")
             seen.add(message.id)
 
     # --- the projection -----------------------------------------------------------------------
 
-    def project(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
+    def __call__(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
         """Tell what a splice has changed; the session calls this when the lists have followed it."""
         listener = self._listener
         if removed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -39,6 +40,21 @@ _current: contextvars.ContextVar[Boundary] = contextvars.ContextVar("trio_agents
 def enter_for_good(agent: Agent | None) -> None:
     """Make the rest of the current task run on behalf of an agent: for a driver, first thing in its task."""
     _current.set(Boundary(agent, None, None))
+
+
+@final
+class on_nobodys_behalf:  # noqa: N801 - reads as what it does
+    """Run a block on nobody's behalf, without counting as a boundary: for teardowns."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _current.set(NOBODY)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        _current.reset(self._token)
 
 
 @final
@@ -90,15 +106,6 @@ class Initiators:
             self._open.discard(mark)
             if self._quiet is not None and not self._foreign():
                 self._quiet.set()
-
-    @contextmanager
-    def cleared(self) -> Iterator[None]:
-        """Run the block on nobody's behalf, without counting as a boundary: for teardowns."""
-        token = _current.set(NOBODY)
-        try:
-            yield
-        finally:
-            _current.reset(token)
 
     def _foreign(self) -> bool:
         """Whether boundaries are open that this close has to wait for."""

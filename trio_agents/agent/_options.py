@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -116,3 +116,7 @@ class AgentOptions:
     silence_timeout: float | None = attrs.field(default=120.0, validator=_seconds)
     tool_timeout: float | None = attrs.field(default=3600.0, validator=_seconds)
     hook_timeout: float | None = attrs.field(default=3600.0, validator=_seconds)
+
+
+DEFAULT_OPTIONS: Final = AgentOptions()
+"""What agents work by that were given no options; shared by all of them."""

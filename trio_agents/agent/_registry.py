@@ -27,7 +27,7 @@ from ..errors import (
 from ..scope._dispatch import Notification, notify, notify_or_veto
 from ..session import Event, Session
 from ._initiator import Initiators
-from ._options import AgentOptions
+from ._options import DEFAULT_OPTIONS, AgentOptions
 
 if TYPE_CHECKING:
     from ..storage import SessionStore, SessionSummary
@@ -85,11 +85,14 @@ class Entry(Generic[T]):
         return self.state is not EntryState.DETACHED
 
     @trio.lowlevel.enable_ki_protection
-    def announce(self, *, keep: bool = False) -> None:
+    def announce(self, *, keep: bool = False) -> bool:
         """Tell the listeners of `created`, once. A listener that raises vetoes: that very exception is raised.
 
         Args:
             keep: a veto leaves the entry in place, for a caller that then takes back more than this entry.
+
+        Returns:
+            whether anybody was told, who may have changed something.
 
         Raises:
             UsageError: already announced, or no longer live.
@@ -99,14 +102,15 @@ class Entry(Generic[T]):
         if self.state is not EntryState.ENTERED:
             raise UsageError(f"{self.directory.what} {self.id!r} was already announced")
         self.state = EntryState.ANNOUNCING
-        hook, payload = self.directory.created(self.value)
-        veto = notify_or_veto(self.scope.listeners(hook), payload)
+        listeners = self.scope.listeners(self.directory.created)
+        veto = notify_or_veto(listeners, self.directory.tell_created(self.value)) if listeners else None
         leaving = self.state is EntryState.LEAVING
         self.state = EntryState.ANNOUNCED
         if leaving or (veto is not None and not keep):
             self.detach()
         if veto is not None:
             raise veto
+        return bool(listeners)
 
     @trio.lowlevel.enable_ki_protection
     def detach(self) -> None:
@@ -121,25 +125,30 @@ class Entry(Generic[T]):
             self.state = EntryState.DETACHED
             self.directory.drop(self)
             if was_announced:
-                hook, payload = self.directory.disposed(self.value)
-                notify(self.scope.listeners(hook), payload)
+                listeners = self.scope.listeners(self.directory.disposed)
+                if listeners:
+                    notify(listeners, self.directory.tell_disposed(self.value))
 
 
 @final
 class Directory(Generic[T]):
     """Entries by id, in the order of their registration."""
 
-    __slots__ = ("_entries", "created", "disposed", "what")
+    __slots__ = ("_entries", "created", "disposed", "tell_created", "tell_disposed", "what")
 
     def __init__(
         self,
         what: str,
-        created: Callable[[T], tuple[type[Notification], Notification]],
-        disposed: Callable[[T], tuple[type[Notification], Notification]],
+        created: type[Notification],
+        disposed: type[Notification],
+        tell_created: Callable[[T], Notification],
+        tell_disposed: Callable[[T], Notification],
     ) -> None:
         self.what = what
         self.created = created
         self.disposed = disposed
+        self.tell_created = tell_created
+        self.tell_disposed = tell_disposed
         self._entries: dict[str, Entry[T]] = {}
 
     @trio.lowlevel.enable_ki_protection
@@ -304,7 +313,7 @@ class AgentRegistry:
         """
         factory = self._core.require_factory()
         return await factory.create(
-            self._scope, session_id, setup=setup, options=options or AgentOptions(), prefix=prefix
+            self._scope, session_id, setup=setup, options=options or DEFAULT_OPTIONS, prefix=prefix
         )
 
     async def resume(

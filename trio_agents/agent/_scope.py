@@ -130,12 +130,22 @@ class Scope(OwnerScope):
     __slots__ = ("_agent", "_core", "_layer")
 
     def __init__(
-        self, name: str, *, parent: Scope | None, homes: Homes, core: RegistryCore, agent: Agent | None = None
+        self,
+        name: str | None,
+        *,
+        parent: Scope | None,
+        homes: Homes,
+        core: RegistryCore,
+        agent: Agent | None = None,
     ) -> None:
+        self._agent = agent
         super().__init__(name, parent=parent, homes=homes)
         self._core = core
-        self._agent = agent
         self._layer: Layer | None = None
+
+    def _default_name(self) -> str:
+        # Not kept: of an idle agent it would be a good part of the memory.
+        return "unnamed" if self._agent is None else f"agent {self._agent.id}"
 
     # --- agents -------------------------------------------------------------------------------
 

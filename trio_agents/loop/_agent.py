@@ -68,9 +68,9 @@ class LoopAgent(Running):
     life: Lifetime
 
     def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
-        inbox = Inbox(pen, self, self.check_accepting, self.check_message)
+        inbox = Inbox(pen, self)
         super().__init__(loop, session, pen, options, inbox)
-        pen.project(inbox.project)
+        pen.project(inbox)
         self._budget_spent = 0
         self._own_offers: dict[str, Offer] | None = None
         self._receipts: dict[str, LoopReceipt] | None = None

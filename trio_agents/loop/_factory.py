@@ -31,13 +31,24 @@ BUSY_PAUSE: Final = 0.05
 class AgentLoop:
     """Makes agents, and ends every one that it made when it closes, whoever owns it."""
 
-    __slots__ = ("_lives", "_resuming", "core", "homes", "is_closing", "is_draining", "models", "store")
+    __slots__ = (
+        "_fork_into",
+        "_lives",
+        "_resuming",
+        "core",
+        "homes",
+        "is_closing",
+        "is_draining",
+        "models",
+        "store",
+    )
 
     def __init__(self, core: RegistryCore, homes: Homes, models: ModelRegistry) -> None:
         self.core = core
         self.homes = homes
         self.models = models
         self.store: SessionStore = core.store
+        self._fork_into = fork_into(self.store)
         self.is_closing = False
         self.is_draining = False
         self._lives: dict[Lifetime, None] = {}
@@ -238,9 +249,9 @@ class AgentLoop:
         *,
         loaded: bool = False,
     ) -> Birth:
-        session, pen = open_log(header, events, fork_into=fork_into(self.store), loaded=loaded)
+        session, pen = open_log(header, events, fork_into=self._fork_into, loaded=loaded)
         agent = LoopAgent(self, session, pen, options)
-        scope = Scope(f"agent {header.id}", parent=owner, homes=self.homes, core=self.core, agent=agent)
+        scope = Scope(None, parent=owner, homes=self.homes, core=self.core, agent=agent)
         handle = Handle(self, owner, agent, pen)
         scope.life = handle
         agent.scope = scope

@@ -24,6 +24,7 @@ import trio
 
 from ..agent import Agent, AgentHandle, Scope, Setup
 from ..agent._hooks import SessionStartSource
+from ..agent._initiator import on_nobodys_behalf
 from ..agent._registry import Entry
 from ..agent._scope import bound, leave
 from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
@@ -148,7 +149,7 @@ class Handle(Lifetime, AgentHandle):
     async def _tail(self) -> None:
         agent = self._agent
         deadline = self._deadline()
-        with self.loop.core.initiators.cleared(), working_for(agent):
+        with on_nobodys_behalf(), working_for(agent):
             if agent.is_busy:
                 await self._wait_for_work(deadline)
             if self._repeat_discard:
@@ -326,10 +327,10 @@ class Birth:
         self.owner.adopt(handle)
         self.loop.adopt(handle)
         agent.entered(entry)
-        handle.session_entry.announce(keep=True)
-        self.check_live()
-        entry.announce(keep=True)
-        self.check_live()
+        if handle.session_entry.announce(keep=True):
+            self.check_live()
+        if entry.announce(keep=True):
+            self.check_live()
         agent.announce_start(source)
         self.check_live()
         agent.published()

@@ -312,7 +312,7 @@ class Running:
     def entered(self, entry: Entry[Agent]) -> None:
         """It is in the registry: deliveries are accepted from now on, and held until it is published."""
         self._entry = entry
-        self._session.observe(self._told)
+        self._pen.tell(self._told)
 
     def _told(self, event: Event) -> None:
         raise NotImplementedError

@@ -23,13 +23,13 @@ from ..agent import (
     SessionRegistry,
     Setup,
 )
+from ..agent._initiator import on_nobodys_behalf
 from ..agent._registry import Directory, RegistryCore
 from ..agent._scope import OptionFields, ScopedPrompt, ScopedTools
 from ..errors import StorageError, UsageError
 from ..loop import AgentLoop
 from ..models import ModelAdapter, ModelRegistry
 from ..plugins import DEFAULT_PLUGINS, Plugin
-from ..scope._dispatch import Notification
 from ..scope._lifetime import Homes
 from ..scope._scope import ScopeLife
 from ..session import Session
@@ -151,23 +151,23 @@ def _check_grace(grace: object) -> None:
 
 
 def _agent_hooks() -> Directory[Agent]:
-    def created(agent: Agent) -> tuple[type[Notification], Notification]:
-        return AgentCreated, AgentCreated(agent=agent)
-
-    def disposed(agent: Agent) -> tuple[type[Notification], Notification]:
-        return AgentDisposed, AgentDisposed(agent=agent)
-
-    return Directory("agent", created, disposed)
+    return Directory(
+        "agent",
+        AgentCreated,
+        AgentDisposed,
+        lambda agent: AgentCreated(agent=agent),
+        lambda agent: AgentDisposed(agent=agent),
+    )
 
 
 def _session_hooks() -> Directory[Session]:
-    def created(session: Session) -> tuple[type[Notification], Notification]:
-        return SessionCreated, SessionCreated(session=session)
-
-    def disposed(session: Session) -> tuple[type[Notification], Notification]:
-        return SessionDisposed, SessionDisposed(session=session)
-
-    return Directory("session", created, disposed)
+    return Directory(
+        "session",
+        SessionCreated,
+        SessionDisposed,
+        lambda session: SessionCreated(session=session),
+        lambda session: SessionDisposed(session=session),
+    )
 
 
 def open_runtime(
@@ -289,7 +289,7 @@ class RuntimeBlock:
         try:
             with trio.CancelScope(shield=True):
                 async with trio.open_nursery(strict_exception_groups=True) as nursery:
-                    with self._core.initiators.cleared():  # whoever opens the runtime initiates nothing in it
+                    with on_nobodys_behalf():  # whoever opens the runtime initiates nothing in it
                         self._homes = Homes(nursery)
                     try:
                         status.started()

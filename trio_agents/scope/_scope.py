@@ -44,27 +44,37 @@ class OwnerScope:
         "_is_closed",
         "_listeners",
         "_members",
+        "_name",
         "depth",
         "homes",
         "life",
-        "name",
         "parent",
     )
 
     life: Lifetime
 
-    def __init__(self, name: str, *, parent: OwnerScope | None, homes: Homes) -> None:
-        self.name = name
+    def __init__(self, name: str | None, *, parent: OwnerScope | None, homes: Homes) -> None:
+        self._name = name
         self.parent = parent
         self.homes = homes
         self.depth: int = 0 if parent is None else parent.depth + 1
         if self.depth > MAX_DEPTH:
-            raise UsageError(f"scope {name!r} would be {self.depth} owners deep; the limit is {MAX_DEPTH}")
+            raise UsageError(
+                f"scope {self.name!r} would be {self.depth} owners deep; the limit is {MAX_DEPTH}"
+            )
         self._is_closed = False
         # Made when first needed: most scopes of most agents hold nothing.
         self._members: dict[Lifetime, None] | None = None
         self._contributions: dict[Contribution, None] | None = None
         self._listeners: dict[type[Hook], tuple[Listener, ...]] | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in error texts and task names."""
+        return self._name or self._default_name()
+
+    def _default_name(self) -> str:
+        return "unnamed"
 
     # --- state --------------------------------------------------------------------------------
 

@@ -317,6 +317,10 @@ class Pen:
             raise UsageError(f"session {self._ledger.header.id!r} already has a writer")
         self._ledger.writer = writer
 
+    def tell(self, fn: Observer) -> None:
+        """Have a plain function called with every event, like `Session.observe`, for as long as the session lives."""
+        self._ledger.observers = (*self._ledger.observers, Entry(fn))
+
     def project(self, fn: Projection) -> None:
         """Have a function called with each inbox splice, and what it removed, after its observers and the lists.
 
