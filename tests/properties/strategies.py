@@ -252,7 +252,7 @@ class Script:
         self.pen.append(Draft(ToolResult(message=message, **error, **self.at), source_event_seqs=(call.seq,)))
 
 
-moves = st.lists(st.tuples(st.integers(0, 10_000), texts, chunks()), max_size=30)
+moves = st.lists(st.tuples(st.integers(0, 10_000), texts, chunks()), max_size=24)
 
 
 @st.composite

@@ -88,6 +88,18 @@ REFUSED = {
 }
 
 
+def test_a_result_replaces_no_more_than_one_result():
+    """LOG-7"""
+    session, pen, _ = opened()
+    pen.append(TurnStart(turn=1), StepStart(turn=1, step=1))
+    for _ in range(2):
+        pen.append(called(1, 1, "c"), result(1, 1, "c"))
+    first, second = session.surface
+    with pytest.raises(UsageError, match="one result"):
+        pen.append(replace(result(1, 1, "c", text="cut"), first, second, sources=(first, second)))
+    assert session.surface == (first, second)
+
+
 @pytest.mark.parametrize("draft", REFUSED.values(), ids=REFUSED.keys())
 def test_a_refused_replacement_changes_nothing(draft):
     """LOG-7"""
