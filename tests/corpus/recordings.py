@@ -126,13 +126,14 @@ def spoil(
     while True:
         at = rng.choice(rng.choice([core, plain]))
         event = events[at]
-        # Of a stream's deltas nothing is told twice where a secret was taken out of one of the two.
-        if event["type"] == "assistant/chunk" and event["data"]["chunk"]["type"] not in {
-            "finish",
-            "block-end",
-        }:
-            continue
         how = rng.choice(["drop", "swap", "alter"])
+        # Of the pieces of a stream little is told twice where a secret was taken out of them.
+        if (
+            event["type"] == "assistant/chunk"
+            and how != "alter"
+            and event["data"]["chunk"]["type"] != "finish"
+        ):
+            continue
         if how == "drop":
             return f"drop {event['type']}", at, events[:at] + events[at + 1 :]
         if how == "alter" and (changed := altered(event)) is not None:
