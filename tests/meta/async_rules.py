@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.meta.repository import ROOT
+from tests.meta.repository import ROOT, repository_files
 
 RULES = (
     "ASYNC101",  # no yield in a nursery or cancel scope
@@ -80,7 +80,12 @@ def _is_public(source: str, line: int) -> bool:
 
 def main() -> None:
     """Print the findings; exit with 1 if there are any."""
-    found = findings([file for folder in sys.argv[1:] for file in sorted((ROOT / folder).rglob("*.py"))])
+    files = [
+        ROOT / file
+        for file in repository_files()
+        if file.suffix == ".py" and any(file.is_relative_to(folder) for folder in sys.argv[1:])
+    ]
+    found = findings(files)
     print("\n".join(found) or "flake8-async: nothing found")
     sys.exit(bool(found))
 

@@ -19,6 +19,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 _MADE = (
     ".git",
     ".venv*",
+    ".peers",
+    "node_modules",
     "*cache*",
     "*cache__",
     ".hypothesis",
