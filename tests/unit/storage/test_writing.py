@@ -27,7 +27,7 @@ from tests.unit.storage.logs import (
     write_each,
 )
 from trio_agents.errors import StorageError, UsageError
-from trio_agents.storage import JsonlStore, LogWriter
+from trio_agents.storage import Files, JsonlStore, LogWriter, fork_session
 from trio_agents.testing import FaultyFiles
 
 
@@ -208,8 +208,8 @@ async def test_both_errors_are_told_when_undoing_fails(
     store = JsonlStore(tmp_path, files=faults.files, compression=compression, durability="written")  # type: ignore[arg-type]
     script = Script()
     writer = store.create(header())
-    first, second = script.whole_turn(), script.whole_turn()
-    write(writer, first)
+    first, second = script.whole_turn(), script.open_turn()[:1]
+    write_each(writer, first)
     before = log_of(store).read_bytes()
     faults.fail("write", error=errno.EIO, writes=20)
     faults.fail("ftruncate", error=errno.EROFS, times=3)
@@ -412,8 +412,6 @@ def disk() -> Iterator[Disk]:
 @pytest.mark.parametrize("served", [True, False])
 async def test_concurrent_barriers_share_one_sync(tmp_path: Path, disk: Disk, *, served: bool) -> None:
     """PER-13: those who need no more than a running sync covers wait for it; later ones share the next."""
-    from trio_agents.storage import Files
-
     store = JsonlStore(tmp_path, files=Files(fdatasync=disk.fdatasync))
     script = Script()
     done: list[str] = []
@@ -447,8 +445,6 @@ async def test_concurrent_barriers_share_one_sync(tmp_path: Path, disk: Disk, *,
 
 async def test_a_slow_disk_stops_nobody_else(tmp_path: Path, disk: Disk) -> None:
     """PER-14, PER-21: appends, and barriers of stores on other disks, go on while a sync hangs."""
-    from trio_agents.storage import Files
-
     store = JsonlStore(tmp_path, files=Files(fdatasync=disk.fdatasync))
     async with serving(store):
         writers = [store.create(header(f"s{i}")) for i in range(20)]
@@ -468,8 +464,6 @@ async def test_a_slow_disk_stops_nobody_else(tmp_path: Path, disk: Disk) -> None
 
 async def test_a_cancelled_barrier_changes_nothing(tmp_path: Path, disk: Disk) -> None:
     """PER-14: the sync goes on, the writer works on, the lock is released by a cancelled close."""
-    from trio_agents.storage import Files
-
     store = JsonlStore(tmp_path, files=Files(fdatasync=disk.fdatasync))
     script = Script()
     events = script.whole_turn()
@@ -545,6 +539,35 @@ async def test_a_failed_sync_is_told_and_the_next_one_writes_again(
         assert faults.count("pwrite") == 1
         await writer.aclose()
     assert len(await load_events(store)) == 30
+
+
+@pytest.mark.parametrize("name", ["fdatasync", "write", "link"])
+async def test_a_fork_that_fails_leaves_nothing(tmp_path: Path, faults: FaultyFiles, name: str) -> None:
+    """LOG-14: a copy that could not be made durable is taken back."""
+    store = JsonlStore(tmp_path, files=faults.files)
+    await stored(store, Script().whole_turn())
+    faults.fail(name, error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        await fork_session(store, "s1", id="f")
+    assert [entry.header.id for entry in await store.list()] == ["s1"]
+    assert os.listdir(tmp_path / "_no-cwd") == ["s1"]  # noqa: PTH208
+    await fork_session(store, "s1", id="f")
+    assert len(await load_events(store, "f")) == 10
+
+
+async def test_a_fork_that_is_cancelled_while_it_is_synced_leaves_nothing(tmp_path: Path, disk: Disk) -> None:
+    """LOG-14: the caller that is cancelled finds no half-known copy later."""
+    store = JsonlStore(tmp_path, files=Files(fdatasync=disk.fdatasync))
+    disk.gate.set()
+    await stored(store, Script().whole_turn())
+    disk.gate.clear()
+    async with serving(store):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fork_session, store, "s1")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            nursery.cancel_scope.cancel()
+        disk.gate.set()
+        assert [entry.header.id for entry in await store.list()] == ["s1"]
 
 
 # --- files that others change ----------------------------------------------------------------------
