@@ -276,8 +276,8 @@ class Inbox:
 
     # --- the projection -----------------------------------------------------------------------
 
-    def __call__(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
-        """Tell what a splice has changed; the session calls this when the lists have followed it."""
+    def tell(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
+        """Tell what a splice has changed, when the lists have followed it."""
         listener = self._listener
         if removed:
             if splice.outcome is UNSET:

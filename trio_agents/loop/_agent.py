@@ -20,7 +20,6 @@ from ..agent import (
     SessionStart,
     Settlement,
 )
-from ..agent._inbox import Inbox
 from ..agent._scope import Offer
 from ..errors import AgentBusyError, AgentClosedError, MessageError, TurnAborted, UsageError
 from ..scope._dispatch import notify
@@ -68,9 +67,8 @@ class LoopAgent(Running):
     life: Lifetime
 
     def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
-        inbox = Inbox(pen, self)
-        super().__init__(loop, session, pen, options, inbox)
-        pen.project(inbox)
+        super().__init__(loop, session, pen, options)
+        pen.serve(self)
         self._budget_spent = 0
         self._own_offers: dict[str, Offer] | None = None
         self._receipts: dict[str, LoopReceipt] | None = None
@@ -151,13 +149,13 @@ class LoopAgent(Running):
         return True
 
     def _is_free(self) -> bool:
-        return self._phase is Phase.IDLE and not self._inbox.has_pending
+        return self._phase is Phase.IDLE and not self.inbox.has_pending
 
     @trio.lowlevel.enable_ki_protection
     def wake(self) -> None:
         """Work on what is pending, if anything is."""
         self.check_accepting()
-        if self._inbox.has_pending:
+        if self.inbox.has_pending:
             self._wake()
 
     def _insert(self, message: UserMessage, target: Target) -> LoopReceipt:
@@ -168,7 +166,7 @@ class LoopAgent(Running):
         known = receipts.get(message.id)
         receipts[message.id] = receipt
         try:
-            self._inbox.insert(message, target)
+            self.inbox.insert(message, target)
         except BaseException:
             if known is None:
                 receipts.pop(message.id, None)
@@ -359,7 +357,10 @@ class LoopAgent(Running):
         if listeners:
             notify(listeners, InboxDiscarded(agent=self, message=message))
 
-    def _told(self, event: Event) -> None:
+    def told(self, event: Event) -> None:
+        """An event was committed."""
+        if self._entry is None:
+            return  # nobody knows of the agent yet
         listeners = self.scope.listeners(SessionEvent)
         if listeners:
             notify(listeners, SessionEvent(agent=self, event=event))

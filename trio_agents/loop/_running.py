@@ -12,9 +12,9 @@ from ..agent._inbox import Inbox
 from ..agent._registry import Entry
 from ..errors import AgentClosedError, AgentNotPublishedError, UsageError
 from ..scope._dispatch import notify
-from ..session import Event, InboxSpliced, Pen, Session, TurnEnd
+from ..session import InboxSpliced, Pen, Session, TurnEnd
 from ..session._repair import returned_splices
-from ..values import BY_USER, CancelCause, ForeignCause, TurnEndReason
+from ..values import BY_USER, CancelCause, ForeignCause, TurnEndReason, UserMessage
 from ._activity import Activity
 from ._driver import Driver
 from ._inside import waiting_for
@@ -35,14 +35,12 @@ class Running:
 
     scope: Scope
 
-    def __init__(
-        self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions, inbox: Inbox
-    ) -> None:
+    def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
         self._loop = loop
         self._session = session
         self._pen = pen
         self._options = options
-        self._inbox = inbox
+        self._inbox: Inbox | None = None
         self._phase = Phase.HELD
         self._latch = False
         self._woken = False
@@ -80,8 +78,15 @@ class Running:
 
     @property
     def inbox(self) -> Inbox:
-        """What is pending."""
-        return self._inbox
+        """What is pending; made when it is first asked for."""
+        inbox = self._inbox
+        if inbox is None:
+            inbox = self._inbox = Inbox(self._pen, self._self)
+        return inbox
+
+    def spliced(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
+        """The inbox has followed a splice."""
+        self.inbox.tell(splice, removed)
 
     @property
     def loop(self) -> AgentLoop:
@@ -165,7 +170,7 @@ class Running:
     @property
     def wants_turn(self) -> bool:
         """Whether a run has a (further) turn to open: next-step alone opens one only after a wake."""
-        inbox = self._inbox
+        inbox = self.inbox
         return bool(inbox.next_turn) or (self._woken and bool(inbox.next_step)) or self._continuing
 
     @property
@@ -206,7 +211,7 @@ class Running:
 
     def _answer_latch(self) -> None:
         latched, self._latch = self._latch, False
-        if latched and not self._is_closing and self._inbox.has_pending:
+        if latched and not self._is_closing and self.inbox.has_pending:
             self._woken = True
             self._start()
         if self._phase is Phase.IDLE and self._idle is not None:
@@ -272,7 +277,7 @@ class Running:
             if plain:
                 self._latch = False
                 self._woken = False
-                self._inbox.discard_all()
+                self.inbox.discard_all()
         finally:
             if activity is not None:
                 activity.scope.cancel(reason=f"agent {self.id!r} was cancelled: {cause.kind}")
@@ -312,10 +317,6 @@ class Running:
     def entered(self, entry: Entry[Agent]) -> None:
         """It is in the registry: deliveries are accepted from now on, and held until it is published."""
         self._entry = entry
-        self._pen.tell(self._told)
-
-    def _told(self, event: Event) -> None:
-        raise NotImplementedError
 
     @trio.lowlevel.enable_ki_protection
     def published(self) -> None:

@@ -37,8 +37,6 @@ from ._surface import Surface
 logger: Final = logging.getLogger("trio_agents")
 
 Observer: TypeAlias = Callable[[Event], object]
-Projection: TypeAlias = Callable[[InboxSpliced, tuple[UserMessage, ...]], object]
-"""Takes a splice that the inbox lists have just followed, and the messages that it removed."""
 ForkPlan: TypeAlias = Callable[[], tuple[SessionHeader, Events]]
 ForkInto: TypeAlias = Callable[[str, ForkPlan], Awaitable[object]]
 """Takes the id of a child session, refuses it if it is taken, then calls the plan and stores what it gives."""
@@ -61,6 +59,18 @@ class Writer(Protocol):
         ...
 
 
+class LogRunner(Protocol):
+    """Who runs a session: told of everything first. One object, since an idle session can afford no more."""
+
+    def told(self, event: Event) -> object:
+        """An event was committed; called before the observers, and before the inbox lists have followed it."""
+        ...
+
+    def spliced(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> object:
+        """The inbox lists have just followed a splice, which removed these messages."""
+        ...
+
+
 class Entry:
     """One registration of an observer; told apart by identity, so an undo removes its own."""
 
@@ -75,6 +85,7 @@ class Ledger:
     """The state that a session and its pens share."""
 
     __slots__ = (
+        "_pending",
         "_surface",
         "chunks",
         "closed",
@@ -87,9 +98,8 @@ class Ledger:
         "lot",
         "now",
         "observers",
-        "pending",
-        "project",
         "request",
+        "runner",
         "state",
         "thread",
         "writer",
@@ -103,17 +113,17 @@ class Ledger:
         self.history = History()
         self._surface: Surface | None = None
         self.state: State = START
-        self.pending = Pending()
+        self._pending: Pending | None = None
         self.request: Header | None = None
         self.context: RequestContext | None = None
         self.observers: tuple[Entry, ...] = ()
-        self.project: Projection | None = None
+        self.runner: LogRunner | None = None
         self.chunks = 0  # since the last step ended
         self.dispatching = False
         self.deferred: list[Callable[[], object]] | None = None
         self.closed = False
         self.lot: trio.lowlevel.ParkingLot | None = None
-        self.thread = get_ident()
+        self.thread = _shared(get_ident())
 
     @property
     def surface(self) -> Surface:
@@ -122,6 +132,14 @@ class Ledger:
         if surface is None:
             surface = self._surface = Surface(self.history.event)
         return surface
+
+    @property
+    def pending(self) -> Pending:
+        """The inbox lists; made when they are first asked for."""
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = Pending()
+        return pending
 
     # --- appending --------------------------------------------------------------------------------
 
@@ -157,7 +175,7 @@ class Ledger:
         self._take(event)
         if self.lot is not None:
             self._wake()
-        if self.observers or kind in ABOUT_INBOX:
+        if self.runner is not None or self.observers or kind in ABOUT_INBOX:
             self._dispatch(events)
         return events
 
@@ -253,20 +271,23 @@ class Ledger:
     # --- telling ----------------------------------------------------------------------------------
 
     def _dispatch(self, events: tuple[Event, ...]) -> None:
-        """For each event: its observers, then the inbox lists, then who projects them.
+        """For each event: who runs the session, its observers, then the inbox lists, then who runs it again.
 
         The events are in the log: whatever an observer raises, all of them are told, and the lists follow. What is
         no `Exception` (an exit that an observer asked for) goes on to the caller afterwards.
         """
         escaped: BaseException | None = None
         self.dispatching = True
+        runner = self.runner
         for event in events:
+            if runner is not None:
+                escaped = self._tell(runner.told, event) or escaped
             for entry in self.observers:
                 escaped = self._tell(entry.fn, event) or escaped
             if type(event.data) in ABOUT_INBOX:
                 removed = self.pending.take(event)
-                if self.project is not None and type(event.data) is InboxSpliced:
-                    escaped = self._show(self.project, event, removed) or escaped
+                if runner is not None and type(event.data) is InboxSpliced:
+                    escaped = self._show(runner, event, removed) or escaped
         self.dispatching = False
         if self.deferred is not None:
             self._run_deferred()
@@ -274,10 +295,10 @@ class Ledger:
             raise escaped
 
     def _show(
-        self, project: Projection, event: Event, removed: tuple[UserMessage, ...]
+        self, runner: LogRunner, event: Event, removed: tuple[UserMessage, ...]
     ) -> BaseException | None:
         try:
-            project(event.data, removed)
+            runner.spliced(event.data, removed)
         except Exception:
             logger.exception("session %s: the inbox failed on event %d", self.header.id, event.seq)
         except BaseException as exc:  # noqa: BLE001 - raised again when the section is over
@@ -321,3 +342,11 @@ def names(items: Sequence[object]) -> str:
     """The wire types of payloads and drafts, for people."""
     datas = [item.data if type(item) is Draft else item for item in items]
     return ", ".join(str(getattr(data, "wire_type", type(data).__name__)) for data in datas) or "nothing"
+
+
+_threads: Final[dict[int, int]] = {}
+
+
+def _shared(ident: int) -> int:
+    """The same number as one object: each session remembers its thread."""
+    return _threads.setdefault(ident, ident)

@@ -25,7 +25,7 @@ from ._fork import plan_fork
 from ._grammar import State
 from ._header import SessionHeader
 from ._history import Events
-from ._ledger import Entry, ForkInto, Ledger, Observer, Projection, Writer, names
+from ._ledger import Entry, ForkInto, Ledger, LogRunner, Observer, Writer, names
 from ._packing import ChunkRun
 from ._pending import Pending
 from ._repair import closers
@@ -317,18 +317,14 @@ class Pen:
             raise UsageError(f"session {self._ledger.header.id!r} already has a writer")
         self._ledger.writer = writer
 
-    def tell(self, fn: Observer) -> None:
-        """Have a plain function called with every event, like `Session.observe`, for as long as the session lives."""
-        self._ledger.observers = (*self._ledger.observers, Entry(fn))
+    def serve(self, runner: LogRunner) -> None:
+        """Have somebody told of every event, and of every inbox splice when the lists have followed it.
 
-    def project(self, fn: Projection) -> None:
-        """Have a function called with each inbox splice, and what it removed, after its observers and the lists.
-
-        It must not raise: what it tells others, it contains itself.
+        Neither may raise: what it tells others, it contains itself.
         """
-        if self._ledger.project is not None:
-            raise UsageError(f"session {self._ledger.header.id!r} already has a projection")
-        self._ledger.project = fn
+        if self._ledger.runner is not None:
+            raise UsageError(f"session {self._ledger.header.id!r} already has somebody who runs it")
+        self._ledger.runner = runner
 
     def after_dispatch(self, fn: Callable[[], object]) -> None:
         """Call a function as soon as no observer is being told about an append: now, or at the end of the dispatch."""

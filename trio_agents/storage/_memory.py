@@ -31,15 +31,23 @@ _OWNER: Final = "this process"
 class _Kept:
     """One id: what is stored under it, and who writes it."""
 
-    __slots__ = ("attachments", "header", "is_stored", "records", "updated_at", "writer")
+    __slots__ = ("_attachments", "header", "is_stored", "records", "updated_at", "writer")
 
     def __init__(self, header: SessionHeader) -> None:
         self.header = header
         self.records: list[Record] = []
-        self.attachments: dict[str, bytes] = {}
+        # Made when first needed, like the writer's list of chunks: most sessions of a great many are idle.
+        self._attachments: dict[str, bytes] | None = None
         self.is_stored = False
         self.updated_at = 0
         self.writer: _MemoryWriter | None = None
+
+    @property
+    def attachments(self) -> dict[str, bytes]:
+        """The bytes kept with it, by their id."""
+        if self._attachments is None:
+            self._attachments = {}
+        return self._attachments
 
 
 @final
@@ -54,7 +62,7 @@ class _MemoryWriter:
         self._seed = seed
         # Chunks since the last other event. They are packed once their neighbours are known, so that what is
         # kept grows with messages and not with chunks.
-        self._chunks: list[Event] = []
+        self._chunks: list[Event] | None = None
 
     @property
     def is_dirty(self) -> bool:
@@ -74,6 +82,8 @@ class _MemoryWriter:
             kept.updated_at = events[-1].time
         for event in events:
             if event.type == "assistant/chunk":
+                if self._chunks is None:
+                    self._chunks = []
                 self._chunks.append(event)
             else:
                 if self._chunks:
@@ -83,7 +93,7 @@ class _MemoryWriter:
     def settle(self) -> None:
         """Pack the chunks whose neighbours are known."""
         if self._kept is not None and self._chunks:
-            chunks, self._chunks = self._chunks, []
+            chunks, self._chunks = self._chunks, None
             self._kept.records.extend(pack(chunks))
 
     async def barrier(self) -> None:

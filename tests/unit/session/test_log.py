@@ -314,6 +314,16 @@ def test_observers_see_committed_events_one_by_one():
     assert seen == [(0, 2, 1), (1, 2, 1)]
 
 
+class Runner:
+    """Runs a session: looks at its inbox splices."""
+
+    def __init__(self, spliced):
+        self.spliced = spliced
+
+    def told(self, event: Event) -> None:
+        """Nothing to do."""
+
+
 def test_the_inbox_changes_behind_the_observers():
     """INB-1"""
     session, pen, _ = opened()
@@ -322,7 +332,7 @@ def test_the_inbox_changes_behind_the_observers():
     session.observe(
         lambda event: seen.append(("observer", pen.pending.next_turn, pen.pending.removed_by(event.data)))
     )
-    pen.project(lambda splice, removed: seen.append(("projection", pen.pending.next_turn, removed)))
+    pen.serve(Runner(lambda splice, removed: seen.append(("projection", pen.pending.next_turn, removed))))
     pen.append(insert(message))
     pen.append(claim())
     assert seen == [
@@ -452,9 +462,9 @@ def test_what_must_wait_for_the_dispatch_waits(caplog):
 
 def test_a_raising_projection_does_not_stop_the_inbox(caplog):
     _, pen, _ = opened()
-    pen.project(lambda splice, removed: 1 / 0)
+    pen.serve(Runner(lambda splice, removed: 1 / 0))
     with pytest.raises(UsageError, match="already has"):
-        pen.project(lambda splice, removed: None)
+        pen.serve(Runner(lambda splice, removed: None))
     pen.append(insert(user(id="a")), insert(user(id="b"), start=1))
     assert [message.id for message in pen.pending.next_turn] == ["a", "b"]
     assert len(caplog.records) == 2
@@ -472,7 +482,7 @@ def test_an_exit_that_an_observer_asks_for_waits_for_the_end_of_the_section():
     with pytest.raises(SystemExit):
         pen.append(insert(user(id="a")), insert(user(id="b"), start=1))
     undo()
-    pen.project(lambda splice, removed: leave(session.events[0]))
+    pen.serve(Runner(lambda splice, removed: leave(session.events[0])))
     with pytest.raises(SystemExit):
         pen.append(claim(2))
     assert seen == [0, 1, 2]
