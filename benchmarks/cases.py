@@ -255,6 +255,16 @@ CASES: Final[tuple[Case, ...]] = (
         counted={"turns": 2, "pieces": 200},
     ),
     Case(
+        name="stream",
+        group="Durability",
+        title="A long answer on a disk, per chunk",
+        about="The same, written. Like chunks that come within a tenth of a second share a row and a write.",
+        sizes={OURS: {"turns": 10, "pieces": 400}},
+        metrics=(Metric(key="chunk", title="chunk"),),
+        rounds=5,
+        counted={"turns": 2, "pieces": 200},
+    ),
+    Case(
         name="latency",
         group="Turns",
         title="How long `ask` takes, and how it is spread",

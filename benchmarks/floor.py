@@ -260,7 +260,7 @@ async def resume(run: Round, *, root: str, sizes: list[int]) -> None:
     for size in sizes:
         path = Path(root, str(size), "_no-cwd", "resume-me", "session.jsonl")
         with run.span(f"resume_{size}", 1):
-            events = [DECODE(line) for line in path.read_bytes().split(b"\n")[1:-1]]
+            events = [DECODE(line) for line in path.read_bytes().split(b"\n")[1:-1]]  # noqa: ASYNC240
         assert len(events) > size * 0.9
         await trio.lowlevel.checkpoint()
 

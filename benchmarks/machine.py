@@ -7,6 +7,7 @@ import platform
 import sys
 import sysconfig
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 

@@ -13,7 +13,7 @@ import attrs
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = Path(os.environ.get("BENCH_ROOT") or HERE.parent)
-PEERS: Final = HERE / ".peers"
+PEERS: Final = HERE.parent / ".bench-peers"
 """Environments of peers; not part of the project."""
 
 
@@ -98,6 +98,7 @@ def install(name: str) -> None:
     """
     subject = SUBJECTS[name]
     subject.place.mkdir(parents=True, exist_ok=True)
+    (PEERS / ".gitignore").write_text("*\n", "utf-8")
     if subject.is_node:
         source = HERE / "peers" / "harness"
         shutil.copy(source / "package.json", subject.place)

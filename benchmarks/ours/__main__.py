@@ -32,6 +32,7 @@ FUNCTIONS = {
         durable.append,
         durable.durable,
         durable.durable_crowd,
+        durable.stream,
         durable.durable_create,
         durable.resume,
         durable.stall,

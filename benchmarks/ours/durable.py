@@ -12,6 +12,7 @@ import trio
 import trio_agents as ta
 from benchmarks.counting import Stalls, Tally
 from benchmarks.worker import Round
+from trio_agents.models import Reply
 from trio_agents.session import Payload
 
 from .setting import OPTIONS, all_at_once, check, directory, many, opened, slow_files, turn
@@ -57,6 +58,18 @@ async def durable(run: Round, tally: Tally | None, *, turns: int) -> None:
                     await turn(agent)
                 span.events = len(agent.session.events) - before
             check(agent)
+
+
+async def stream(run: Round, tally: Tally | None, *, turns: int, pieces: int) -> None:
+    """Long answers, written: neighbouring chunks wait for one another and become one row."""
+    long = Reply.text(*["piece of text "] * pieces)
+    opening = opened("written", script=long, tally=tally)
+    async with opening as runtime, runtime.open_agent(options=OPTIONS) as agent:
+        await turn(agent)
+        with run.span("chunk", turns * pieces):
+            for _ in range(turns):
+                await turn(agent)
+        check(agent)
 
 
 async def durable_crowd(run: Round, tally: Tally | None, *, agents: int, turns: int) -> None:

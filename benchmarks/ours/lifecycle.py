@@ -102,6 +102,20 @@ async def cancel_to_quiet(run: Round, tally: Tally | None, *, agents: int, singl
                 run.add("cancel latency", time.perf_counter() - start)
 
 
+async def held_by_idle(run: Round, agents: int) -> None:
+    """Memory blocks, collected objects and tasks of each of so many idle agents."""
+    async with opened() as runtime:
+        await many(runtime.scope, 100)
+        # The list that keeps them is part of neither figure.
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        before = live_objects()
+        kept = await many(runtime.scope, agents)
+        after = live_objects()
+        run.value("blocks", (after[0] - before[0]) / len(kept))
+        run.value("tracked", (after[1] - before[1]) / len(kept))
+        run.value("tasks", (trio.lowlevel.current_statistics().tasks_living - tasks) / len(kept))
+
+
 async def memory_idle(run: Round, tally: Tally | None, *, agents: int) -> None:
     async with opened() as runtime:
         await many(runtime.scope, 100)

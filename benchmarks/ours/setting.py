@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -47,6 +47,27 @@ def call_then_text(request: ModelRequest) -> Reply:
 def model(script: object = OK) -> ScriptedModel:
     """A model that looks at nothing and keeps nothing: its own cost is not what is measured."""
     return ScriptedModel(script, strict=False, record=False)  # type: ignore[arg-type]
+
+
+@attrs.frozen(kw_only=True)
+class Waste:
+    """Something added to every runtime and store, to see whether the figures show it."""
+
+    on_open: Callable[[ta.Runtime], object] = lambda runtime: None
+    store: dict[str, Any] = attrs.field(factory=dict)
+
+
+_wasted: Final[list[Waste]] = []
+
+
+@contextmanager
+def wasting(waste: Waste) -> Iterator[None]:
+    """While it lasts, every runtime opened here has this waste in it."""
+    _wasted.append(waste)
+    try:
+        yield
+    finally:
+        _wasted.remove(waste)
 
 
 def scratch() -> str:
@@ -89,12 +110,17 @@ async def opened(
     """A runtime over a store of this durability."""
     if tier == "memory":
         async with ta.open_runtime(models=[model(script)]) as runtime:
+            for waste in _wasted:
+                waste.on_open(runtime)
             yield runtime
         return
     with directory() as made:
         used = files or (tally.files() if tally else Files())
-        store = ta.JsonlStore(root or made, durability=tier, files=used)
+        more = {name: value for waste in _wasted for name, value in waste.store.items()}
+        store = ta.JsonlStore(root or made, durability=tier, files=used, **more)
         async with ta.open_runtime(store=store, models=[model(script)]) as runtime:
+            for waste in _wasted:
+                waste.on_open(runtime)
             yield runtime
 
 
