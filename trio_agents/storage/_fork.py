@@ -14,7 +14,7 @@ from ..session._header import SessionHeader
 from ..session._history import Events
 from ..values._ids import mint_id, now_ms
 from ._attachments import references
-from ._contract import LogWriter, SessionStore
+from ._contract import SessionStore
 from ._views import plain_lines
 from ._writer import LogFileWriter
 
@@ -44,7 +44,10 @@ def fork_into(
             await _share(store, header, events)
             await writer.barrier()
         except BaseException:
-            await _take_back(store, session_id, writer)
+            writer.abandon()
+            # The error that brought us here is the one to tell.
+            with trio.move_on_after(_GRACE, shield=True), contextlib.suppress(SessionLogError):
+                await store.delete(session_id)
             raise
         await writer.aclose()
 
@@ -55,13 +58,6 @@ async def _share(store: SessionStore, header: SessionHeader, events: Events) -> 
     wanted = sorted(references(plain_lines(events.records)))
     if wanted and isinstance(header.parent_session, str):
         await store.share_attachments(header.parent_session, header.id, wanted)
-
-
-async def _take_back(store: SessionStore, session_id: str, writer: LogWriter) -> None:
-    writer.abandon()
-    # The error that brought us here is the one to tell.
-    with trio.move_on_after(_GRACE, shield=True), contextlib.suppress(SessionLogError):
-        await store.delete(session_id)
 
 
 async def fork_session(

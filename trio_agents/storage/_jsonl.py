@@ -27,6 +27,7 @@ from ..values._messages import Attachment
 from . import _attachments as attachments
 from ._attachments import admit, check_bytes, path_of, references
 from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession, Verdict
+from ._creation import Beginning
 from ._delay import Delay
 from ._descriptors import Descriptors
 from ._files import OS_FILES, Files, storage_error
@@ -40,7 +41,7 @@ from ._tails import cut_tail, unfinished
 from ._turns import Turns
 from ._verify import examine, mend, verdict_of
 from ._views import plain_lines, stored_session
-from ._writer import Beginning, LogFileWriter, Workshop
+from ._writer import LogFileWriter, Workshop
 from ._zstd import FrameWriter, require_zstd
 
 T = TypeVar("T")

@@ -38,7 +38,8 @@ def session_segment(session_id: str) -> str:
     """The directory name of a session. Different ids have different names, and none leads elsewhere.
 
     Raises:
-        UsageError: the id is empty or no string.
+        UsageError: the id is empty or no string, or writes one character as two surrogates: no log could tell it
+            from the id with that character.
     """
     if type(session_id) is not str or not session_id:
         raise UsageError(f"a session id is a non-empty string, not {session_id!r}")
@@ -46,7 +47,14 @@ def session_segment(session_id: str) -> str:
         return session_id.replace(".", "~002E")
     if _PLAIN.fullmatch(session_id):
         return session_id
+    if _joined(session_id) != session_id:
+        raise UsageError(f"session id {session_id!r} holds a pair of surrogates in the place of a character")
     return "".join(chr(unit) if unit in _KEPT else f"~{unit:04X}" for unit in _units(session_id))
+
+
+def _joined(text: str) -> str:
+    """The text with each pair of surrogates as the character that it stands for."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def session_id_of(segment: str) -> str | None:
@@ -56,7 +64,7 @@ def session_id_of(segment: str) -> str | None:
     if "~" not in segment:
         return None if segment in {".", ".."} else segment
     escaped = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), segment)
-    session_id = escaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    session_id = _joined(escaped)
     # Only the one spelling that `session_segment` gives is a session's: `~0041` is not another `A`.
     return session_id if session_segment(session_id) == segment else None
 

@@ -10,9 +10,7 @@ refused or accepted as a whole; a refusal leaves them held.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -20,22 +18,18 @@ import attrs
 import trio
 
 from ..errors import SessionClosedError, StorageError
-from ..session._codec import encode_event, encode_header
 from ..session._events import Event
-from ..session._header import SessionHeader
 from ..session._packing import ChunkRun, pack
+from ._creation import Beginning, create_log
 from ._delay import Delay
 from ._descriptors import Descriptor, Descriptors
-from ._files import CREATE, FILE_MODE, UPDATE, Files, storage_error, sync_directory, write_all
+from ._files import UPDATE, Files, storage_error, sync_directory, write_all
 from ._lock import SessionLock
 from ._sync import SyncJob, SyncWorker
-from ._views import records_of
 from ._zstd import FrameWriter
 
 _CHUNK: Final = "assistant/chunk"
 _HELD_BYTES: Final = 64 * 1024
-_SLICE: Final = 500
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 @attrs.frozen(kw_only=True)
@@ -48,34 +42,6 @@ class Workshop:
     delay: Delay
     is_synced: bool
     is_packing: bool
-
-
-@final
-class Beginning:
-    """Header and seed of a log that is not written yet, encoded when they are needed or ahead of that."""
-
-    __slots__ = ("_lines", "_records", "header")
-
-    def __init__(self, header: SessionHeader, seed: Sequence[Event], *, is_packing: bool) -> None:
-        self.header = encode_header(header) + b"\n"
-        self._records = records_of(seed) if is_packing else seed
-        self._lines: list[bytes] = []
-
-    def seed(self) -> bytes:
-        """The lines that come before the first batch."""
-        self._encode(len(self._records))
-        return b"".join(self._lines)
-
-    async def prepare(self) -> None:
-        """Encode the seed in slices, for a seed that would stop the loop for too long."""
-        while len(self._lines) < len(self._records):
-            self._encode(len(self._lines) + _SLICE)
-            await trio.lowlevel.checkpoint()
-
-    def _encode(self, stop: int) -> None:
-        for record in self._records[len(self._lines) : stop]:
-            line = record.row if isinstance(record, ChunkRun) else encode_event(record)
-            self._lines.append(line + b"\n")
 
 
 @final
@@ -300,7 +266,7 @@ class LogFileWriter:
             if seed or batch:
                 data += frames.add(seed + batch)
         try:
-            fd, found = self._make_file(data)
+            fd, found = create_log(self._shop.files, self._path, data)
         except OSError as exc:
             if frames is not None:
                 frames.undo()
@@ -314,49 +280,6 @@ class LogFileWriter:
         self._size = len(data)
         self._writes += 1
         self._descriptor = self._shop.descriptors.adopt(fd, self._forget_descriptor)
-
-    def _make_file(self, data: bytes) -> tuple[int, os.stat_result]:
-        # Under a name of its own first, so that nobody ever finds a log that lacks a part of its first batch.
-        files = self._shop.files
-        temporary = f"{self._path}.{os.urandom(6).hex()}.tmp"
-        fd = files.open(temporary, CREATE, FILE_MODE)
-        try:
-            write_all(files, fd, data)
-            found = files.fstat(fd)
-            self._publish(temporary)
-        except BaseException:
-            files.close(fd)
-            raise
-        finally:
-            # A name that cannot be removed is removed when the session is opened next.
-            with contextlib.suppress(OSError):
-                files.unlink(temporary)
-        return fd, found
-
-    def _publish(self, temporary: str) -> None:
-        files = self._shop.files
-        try:
-            try:
-                files.link(temporary, self._path)
-            except FileExistsError:
-                if files.stat(self._path).st_size:
-                    raise
-                files.unlink(self._path)  # a file without a byte counts as never written
-                files.link(temporary, self._path)
-        except OSError as exc:
-            if exc.errno not in _NO_LINKS:
-                raise
-            self._publish_without_links(temporary)
-
-    def _publish_without_links(self, temporary: str) -> None:
-        # A file system that knows no hard links: nobody else writes here while the lock is ours.
-        files = self._shop.files
-        try:
-            files.stat(self._path)
-        except FileNotFoundError:
-            files.rename(temporary, self._path)
-        else:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path)
 
     def _reopen(self) -> Descriptor:
         self._check_place()

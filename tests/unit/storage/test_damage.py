@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,8 @@ from trio_agents.errors import (
 )
 from trio_agents.session import Event
 from trio_agents.storage import JsonlStore
+from trio_agents.storage._zstd import MAGIC
+from trio_agents.testing import FaultyFiles
 
 
 @pytest.fixture
@@ -489,3 +493,57 @@ async def test_rules_of_order_are_issues_not_problems(store: JsonlStore) -> None
     verdict = await store.verify("s1")
     assert verdict.problems == ()
     assert len(verdict.issues) == 1
+
+
+async def test_repair_on_a_file_system_without_links(tmp_path: Path) -> None:
+    """The damaged log is copied where it cannot get a second name; a second repair gets a second name."""
+    faults = FaultyFiles()
+    store = JsonlStore(tmp_path, packing=False, files=faults.files)
+    await stored(store, Script().whole_turn())
+    path = log_of(store)
+    faults.fail("link", error=errno.EPERM, times=math.inf)
+    for number in (1, 2):
+        damaged = path.read_bytes().replace(b'"seq":%d,' % (8 - number), b'"seq":70,')
+        path.write_bytes(damaged)
+        verdict = await store.repair("s1")
+        assert verdict.kept_aside == str(path.with_name(f"damaged-{number}.jsonl"))
+        assert path.with_name(f"damaged-{number}.jsonl").read_bytes() == damaged
+        faults.heal()
+    assert (await store.verify("s1")).problems == ()
+
+
+async def test_a_splice_that_does_not_fit(store: JsonlStore) -> None:
+    """INB-17: every record is whole; verify finds the one that does not fit, and repair keeps what is before it."""
+    events = Script().whole_turn(chunks=2)
+    await stored(store, events)
+    path = log_of(store)
+    bad = b'{"type":"agent/inbox/spliced","seq":7,"time":1,"data":{"target":"next-turn","start":4,"inserted":[]}}\n'
+    path.write_bytes(path.read_bytes() + bad + b'{"type":"turn/start","seq":8,"time":1,"data":{"turn":2}}\n')
+    with pytest.raises(SessionCorruptError, match="seq 7"):
+        await store.inspect("s1")
+    verdict = await store.verify("s1")
+    assert verdict.events == 7
+    assert "session seq 7" in verdict.problems[0]
+    assert (await store.repair("s1")).kept_aside is not None
+    assert (await load_events(store))[:7] == events
+
+
+async def test_verify_goes_on_behind_a_damaged_frame(tmp_path: Path) -> None:
+    """Compressed logs too: what is behind a damaged frame is looked at."""
+    store = JsonlStore(tmp_path, durability="written", compression="zstd")
+    script = Script()
+    writer = store.create(header())
+    for _ in range(3):
+        write(writer, script.whole_turn())
+        await writer.barrier()
+    await writer.aclose()
+    path = log_of(store)
+    whole = path.read_bytes()
+    second = whole.index(MAGIC, whole.index(MAGIC, 4) + 4)
+    path.write_bytes(whole[:second] + b"junk" + whole[second + 4 :])
+    verdict = await store.verify("s1")
+    assert verdict.events == 10
+    assert any("are skipped" in problem for problem in verdict.problems)
+    assert any("event 10 expected, found 20" in problem for problem in verdict.problems)
+    assert (await store.repair("s1")).kept_aside is not None
+    assert len(await load_events(store)) == 11

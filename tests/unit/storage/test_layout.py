@@ -44,6 +44,12 @@ def test_an_id_is_a_text(session_id: object) -> None:
         session_segment(session_id)  # type: ignore[arg-type]
 
 
+def test_two_surrogates_are_not_the_character() -> None:
+    """PER-18: JSON cannot tell them apart, so the id that no log would give back is refused."""
+    with pytest.raises(UsageError, match="pair of surrogates"):
+        session_segment("\ud83d\ude00")
+
+
 @pytest.mark.parametrize(
     ("cwd", "segment"),
     [

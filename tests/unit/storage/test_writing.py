@@ -26,7 +26,7 @@ from tests.unit.storage.logs import (
     write,
     write_each,
 )
-from trio_agents.errors import StorageError, UsageError
+from trio_agents.errors import SessionCorruptError, StorageError, UsageError
 from trio_agents.storage import Files, JsonlStore, LogWriter, fork_session
 from trio_agents.testing import FaultyFiles
 
@@ -728,3 +728,22 @@ async def test_a_store_of_the_other_encoding_goes_on_as_it_is(tmp_path: Path) ->
 
 async def _events(store: JsonlStore, name: str) -> list[object]:
     return list((await store.inspect(name)).events)
+
+
+async def test_attachments_on_a_file_system_without_links(tmp_path: Path, faults: FaultyFiles) -> None:
+    """A fork gets copies where it cannot get further names."""
+    store = JsonlStore(tmp_path, files=faults.files)
+    writer = store.create(header())
+    kept = await store.put_attachment("s1", b"words", "text/plain")
+    write(writer, Script().whole_turn(f"see {kept.attachment_id}"))
+    await writer.aclose()
+    faults.fail("link", error=errno.EXDEV, skip=1, times=math.inf)
+    await fork_session(store, "s1", id="f")
+    await store.delete("s1")
+    assert await store.get_attachment("f", kept.attachment_id) == b"words"
+    faults.fail("open", error=errno.EIO)
+    with pytest.raises(StorageError, match="cannot read the attachment"):
+        await store.get_attachment("f", kept.attachment_id)
+    (log_of(store, "f").parent / "attachments" / kept.attachment_id[7:]).write_bytes(b"swords")
+    with pytest.raises(SessionCorruptError, match="not those"):
+        await store.get_attachment("f", kept.attachment_id)
