@@ -19,7 +19,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 _MADE = (
     ".git",
     ".venv*",
-    ".peers",
+    ".bench-peers",
     "node_modules",
     "*cache*",
     "*cache__",
@@ -66,6 +66,6 @@ def exported(module: types.ModuleType) -> Iterator[tuple[str, object]]:
             not name.startswith("_")
             and isinstance(value, type | types.FunctionType)
             and ours
-            and (hasattr(module, "__path__") or home == module.__name__)
+            and (hasattr(module, "__path__") or home == module.__name__ or module is trio_agents.errors)
         ):
             yield name, value
