@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -33,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
     except SystemExit as exc:  # help, the version, or a usage error that argparse has told
         return exc.code if isinstance(exc.code, int) else MISUSED
-    _quieten(verbose=options.verbose)
+    with _own_log(verbose=options.verbose):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         command = importlib.import_module(f"._{options.module}", __package__)
         code: int = command.main(options)
@@ -77,14 +82,21 @@ def complain(text: str) -> None:
     print(f"trio-agents: {' '.join(text.split())}", file=sys.stderr)
 
 
-def _quieten(*, verbose: bool) -> None:
+@contextlib.contextmanager
+def _own_log(*, verbose: bool) -> Iterator[None]:
     """Have the library's own log on stderr: a line for each record, tracebacks only if they are asked for."""
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine(verbose=verbose))
     logger = logging.getLogger("trio_agents")
-    logger.handlers = [handler]
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.ERROR)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
 
 
 class _OneLine(logging.Formatter):
@@ -182,6 +194,13 @@ def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the folder that the tools work in (default: this one)")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="the output cap of a request")
     parser.add_argument("--effort", metavar="LEVEL", help="the reasoning effort, in the provider's words")
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often a failed request is sent again (default: 3)",
+    )
     parser.add_argument("--json", action="store_true", help="write what happens as JSON lines")
 
 

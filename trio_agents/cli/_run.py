@@ -15,6 +15,7 @@ import trio
 from ..agent import Agent, AgentOptions, Settlement
 from ..errors import SessionNotFoundError, TrioAgentsError, UsageError
 from ..models import ModelAdapter
+from ..plugins import RetryPolicy
 from ..runtime import open_runtime
 from ..runtime._run import end_at_once
 from ..session import Header, fold_header
@@ -119,7 +120,8 @@ class _Run:
             cwd=self._cwd() if not self.options.resume else None,
             grace=_GRACE,
         )
-        async with open_runtime(store=self.store, models=[adapter]) as runtime:
+        plugins = [RetryPolicy(max_retries=self.options.retries)] if self.options.retries else []
+        async with open_runtime(store=self.store, models=[adapter], plugins=plugins) as runtime:
             try:
                 async with runtime.open_agent(
                     session_id,
