@@ -29,8 +29,12 @@ nitpick_ignore_regex = [
     (r"py:(class|exc)", r"[A-Z]\w*(Error|Exception|ExceptionGroup)"),  # built-in ones; ours have a module
     (r"py:(class|obj)", r"(\w+\.)*([TPR]|Ts|U|PayloadT)|(\w+\.)*\w+_(co|contra)"),  # type variables
     (r"py:.*", r"trio_agents\.\w+\._\w+\..*"),  # private: named in a signature, described by its methods
+    (r"py:.*", r"builtins\..*"),
+    (r"py:class", r"trio_agents\.tools\.Tool"),  # with its parameters it is named by its package
     (r"py:class", r"[A-Z]\w+"),  # names that a module imports for type checkers only
 ]
+
+suppress_warnings = ["ref.python"]  # attributes of one name in several classes are not references
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -25,8 +25,14 @@ class ModelRequest:
         messages: the conversation, oldest first.
         system: the system prompt, or None.
         tools: the tools on offer, in order.
-        max_tokens, effort, temperature, stop: settings; None means that the provider decides.
-        session_id, turn, step, attempt: where in the log the request belongs, for tracing and caching.
+        max_tokens: cap on the tokens of the answer; like every setting, None leaves it to the provider.
+        effort: reasoning effort, in the provider's own words.
+        temperature: sampling temperature.
+        stop: texts at which the model stops.
+        session_id: where in the log the request belongs, for tracing and caching.
+        turn: likewise, the turn.
+        step: likewise, the step.
+        attempt: which attempt of the step it is, from 1.
         read_attachment: gives the bytes of the attachments in `messages`; no part of the request's identity.
     """
 

@@ -66,7 +66,7 @@ class RetryPolicy:
 
     @property
     def key(self) -> str:
-        """How the log names this policy: JSON text."""
+        """How the log names this policy; JSON text."""
         return msgspec.json.encode(
             {
                 "maxRetries": self.max_retries,

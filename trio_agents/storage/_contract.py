@@ -23,7 +23,7 @@ class LogWriter(Protocol):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a barrier would have anything to do: events held back, or written and not yet synced."""
+        """Whether a barrier would have anything to do; events held back, or written and not yet synced."""
         ...
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
