@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, final
 
 import trio
 
@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from ._interface import Agent, AgentFactory, AgentHandle, ResumeOutcome, Setup
     from ._scope import Scope
 
-T = TypeVar("T")
+
+class HasId(Protocol):
+    """What a directory can hold."""
+
+    @property
+    def id(self) -> str:
+        """The id under which it is found."""
+        ...
+
+
+T = TypeVar("T", bound=HasId)
 
 
 class EntryState(enum.Enum):
@@ -70,14 +80,18 @@ class OwnerToken:
 class Entry(Generic[T]):
     """One publication in a directory."""
 
-    __slots__ = ("directory", "id", "scope", "state", "value")
+    __slots__ = ("directory", "scope", "state", "value")
 
-    def __init__(self, directory: Directory[T], id: str, value: T, scope: Scope) -> None:
+    def __init__(self, directory: Directory[T], value: T, scope: Scope) -> None:
         self.directory = directory
-        self.id = id
         self.value = value
         self.scope = scope
         self.state = EntryState.ENTERED
+
+    @property
+    def id(self) -> str:
+        """The id under which it is found."""
+        return self.value.id
 
     @property
     def is_live(self) -> bool:
@@ -118,13 +132,13 @@ class Entry(Generic[T]):
 
         Asked for by a listener of `created`, it waits until all of them have been told.
         """
-        if self.state is EntryState.ANNOUNCING:
+        state = self.state
+        if state is EntryState.ANNOUNCING:
             self.state = EntryState.LEAVING
-        elif self.state in {EntryState.ENTERED, EntryState.ANNOUNCED}:
-            was_announced = self.state is EntryState.ANNOUNCED
+        elif state is EntryState.ENTERED or state is EntryState.ANNOUNCED:
             self.state = EntryState.DETACHED
             self.directory.drop(self)
-            if was_announced:
+            if state is EntryState.ANNOUNCED:
                 listeners = self.scope.listeners(self.directory.disposed)
                 if listeners:
                     notify(listeners, self.directory.tell_disposed(self.value))
@@ -159,7 +173,7 @@ class Directory(Generic[T]):
             AgentExistsError: the id is taken.
         """
         self.check_free(id)
-        entry = Entry(self, id, value, scope)
+        entry = Entry(self, value, scope)
         self._entries[id] = entry
         return entry
 
@@ -170,8 +184,9 @@ class Directory(Generic[T]):
 
     def drop(self, entry: Entry[T]) -> None:
         """Remove this very entry."""
-        if self._entries.get(entry.id) is entry:
-            del self._entries[entry.id]
+        id = entry.value.id
+        if self._entries.get(id) is entry:
+            del self._entries[id]
 
     def entry(self, id: str) -> Entry[T] | None:
         """The live entry under an id, or None."""

@@ -13,7 +13,7 @@ import trio
 from ..errors import ScopeClosedError, UsageError
 from ..prompt import Section, Variable
 from ..scope._holder import Contribution
-from ..scope._lifetime import GRACE, Homes, Lifetime
+from ..scope._lifetime import GRACE, Lifetime
 from ..scope._scope import OwnerScope, ScopeLife, Undo
 from ..tools import Tool
 from ._options import AgentOptions, AnyTool
@@ -134,12 +134,11 @@ class Scope(OwnerScope):
         name: str | None,
         *,
         parent: Scope | None,
-        homes: Homes,
         core: RegistryCore,
         agent: Agent | None = None,
     ) -> None:
         self._agent = agent
-        super().__init__(name, parent=parent, homes=homes)
+        super().__init__(name, parent=parent)
         self._core = core
         self._layer: Layer | None = None
 
@@ -151,7 +150,7 @@ class Scope(OwnerScope):
 
     @property
     def agents(self) -> AgentRegistry:
-        """The registry, seen from here: what is created through it is owned by this scope."""
+        """The registry, seen from here; what is created through it is owned by this scope."""
         return AgentRegistry(self._core, self)
 
     @property
@@ -463,8 +462,8 @@ class _ScopeBlock:
 
 def new_scope(name: str, parent: Scope) -> Scope:
     """A scope of its own life below `parent`, which owns it."""
-    scope = Scope(name, parent=parent, homes=parent.homes, core=parent._core)
-    scope.life = ScopeLife(scope)
+    scope = Scope(name, parent=parent, core=parent._core)
+    scope.life = ScopeLife(scope, parent.homes)
     parent.adopt(scope.life)
     return scope
 

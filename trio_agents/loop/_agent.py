@@ -22,8 +22,8 @@ from ..agent import (
 )
 from ..agent._scope import Offer
 from ..errors import AgentBusyError, AgentClosedError, MessageError, TurnAborted, UsageError
+from ..models import ModelAdapter, ModelInfo
 from ..scope._dispatch import notify
-from ..scope._lifetime import Lifetime
 from ..scope._waits import working_for
 from ..session import AssistantMessage, Draft, Event, Pen, Replace, Session, Target
 from ..tools._images import image_info
@@ -61,10 +61,8 @@ class LoopAgent(Running):
     """The agent that `AgentLoop` makes. See `Agent` for what its methods promise."""
 
     __slots__ = (
-        "_budget_spent", "_own_offers", "_receipts", "_selection", "has_logged_header", "life",
+        "_budget_spent", "_own_offers", "_receipts", "_selection", "has_logged_header", "known_model",
     )  # fmt: skip
-
-    life: Lifetime
 
     def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
         super().__init__(loop, session, pen, options)
@@ -74,6 +72,7 @@ class LoopAgent(Running):
         self._receipts: dict[str, LoopReceipt] | None = None
         self._selection: tuple[str, str | None] | None = None
         self.has_logged_header = False
+        self.known_model: tuple[ModelAdapter, str, ModelInfo] | None = None
 
     @property
     def owner_token(self) -> OwnerToken:
@@ -82,7 +81,7 @@ class LoopAgent(Running):
 
     @property
     def own_offers(self) -> dict[str, Offer]:
-        """The tools of its options, by name: no scope has them, they are this agent's alone."""
+        """The tools of its options, by name; no scope has them, they are this agent's alone."""
         if self._own_offers is None:
             self._own_offers = {tool.name: Offer(tool) for tool in self._options.tools}
         return self._own_offers
@@ -368,8 +367,9 @@ class LoopAgent(Running):
     def keep_receipts(self) -> None:
         """The agent has ended: what is still pending stays in the log."""
         receipts, self._receipts = self._receipts, None
-        for receipt in (receipts or {}).values():
-            receipt.settle(Settlement(outcome="kept"))
+        if receipts:
+            for receipt in receipts.values():
+                receipt.settle(Settlement(outcome="kept"))
 
 
 def _check_budget(value: object) -> None:

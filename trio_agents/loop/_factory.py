@@ -66,7 +66,7 @@ class AgentLoop:
 
     @property
     def lives(self) -> list[Lifetime]:
-        """What it made and what is being made: a snapshot."""
+        """What it made and what is being made; a snapshot."""
         return list(self._lives)
 
     async def aclose(self) -> None:
@@ -181,13 +181,16 @@ class AgentLoop:
             )
             handle = birth.handle
             handle.writer = opened.writer
-            handle.pen.attach(opened.writer)
+            birth.agent.pen.attach(opened.writer)
             commit = await birth.prepare(setup)
             with creation.stretch(), working_for(birth.agent):
                 await recovery.ask_tools(birth.agent, rerun=rerun)
             await trio.lowlevel.checkpoint_if_cancelled()
             await birth.publish(
-                commit, lambda: opened.writer, lambda: recovery.opening(handle.pen, birth.session), "resume"
+                commit,
+                lambda: opened.writer,
+                lambda: recovery.opening(birth.agent.pen, birth.session),
+                "resume",
             )
         except BaseException as exc:
             if handle is None:
@@ -251,8 +254,8 @@ class AgentLoop:
     ) -> Birth:
         session, pen = open_log(header, events, fork_into=self._fork_into, loaded=loaded)
         agent = LoopAgent(self, session, pen, options)
-        scope = Scope(None, parent=owner, homes=self.homes, core=self.core, agent=agent)
-        handle = Handle(self, owner, agent, pen)
+        scope = Scope(None, parent=owner, core=self.core, agent=agent)
+        handle = Handle(agent)
         scope.life = handle
         agent.scope = scope
         return Birth(self, owner, creation, handle, agent)

@@ -18,7 +18,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, final
 
 import trio
 
@@ -30,7 +30,7 @@ from ..agent._scope import bound, leave
 from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
 from ..scope._lifetime import Lifetime, at_least
 from ..scope._waits import working_for
-from ..session import Draft, Pen, Session
+from ..session import Draft, Session
 from ..storage import LogWriter
 from ..values import DISPOSED
 from ._inside import is_inside
@@ -49,21 +49,15 @@ LOOP_CLOSED: Final = "agent loop is not active"
 class Handle(Lifetime, AgentHandle):
     """The life of one agent, and the capability to end it."""
 
-    __slots__ = (
-        "_agent", "_discard", "_repeat_discard", "agent_entry", "loop", "owner", "pen", "session_entry", "writer",
-    )  # fmt: skip
+    # What the agent has is asked of the agent: each field counts in the memory of an idle one.
+    __slots__ = ("_agent", "_discard", "session_entry", "writer")
 
-    def __init__(self, loop: AgentLoop, owner: Scope, agent: LoopAgent, pen: Pen) -> None:
-        super().__init__(loop.homes)
+    def __init__(self, agent: LoopAgent) -> None:
+        super().__init__(agent.loop.homes)
         self._agent = agent
-        self.loop = loop
-        self.owner = owner
-        self.pen = pen
         self.writer: LogWriter | None = None
-        self.agent_entry: Entry[Agent] | None = None
         self.session_entry: Entry[Session] | None = None
-        self._discard = False
-        self._repeat_discard = False
+        self._discard: Literal["no", "now", "again"] = "no"
 
     # --- the capability -----------------------------------------------------------------------
 
@@ -118,7 +112,7 @@ class Handle(Lifetime, AgentHandle):
 
     def _want_discard(self, discard: bool) -> None:
         if discard and not self.is_ending:
-            self._discard = True
+            self._discard = "now"
 
     def _describe(self) -> str:
         return f"agent {self._agent.id!r}"
@@ -130,17 +124,17 @@ class Handle(Lifetime, AgentHandle):
         agent = self._agent
         agent.begin_closing()
         try:
-            agent.stop_work(DISPOSED, plain=self._discard)
+            agent.stop_work(DISPOSED, plain=self._discard == "now")
         except Exception:
             # Refused by the storage, or asked from an observer of an append: the tail says it again, and only then,
             # since contexts that a tool stages meanwhile are to be kept.
             logger.debug("the inbox of agent %r is discarded later", agent.id, exc_info=True)
-            self._repeat_discard = True
+            self._discard = "again"
 
     def _must_wait(self) -> bool:
         return (
             self._agent.is_busy
-            or self._repeat_discard
+            or self._discard == "again"
             or self._agent.owes_closers
             or self._agent.scope.must_wait()
             or (self.writer is not None and self.writer.is_dirty)
@@ -148,23 +142,31 @@ class Handle(Lifetime, AgentHandle):
 
     async def _tail(self) -> None:
         agent = self._agent
-        deadline = self._deadline()
+        deadline = 0.0
         with on_nobodys_behalf(), working_for(agent):
-            if agent.is_busy:
-                await self._wait_for_work(deadline)
-            if self._repeat_discard:
-                self._attempt(agent.inbox.discard_all)
-            if agent.owes_closers:
-                self._attempt(agent.pay_owed)
+            if self._must_wait() or not agent.scope.is_empty:
+                deadline = self._deadline()
+                await self._end_work(deadline)
             await agent.scope.unwind(self._failed, deadline, agent.options.grace)
-            if self.agent_entry is not None:
-                self.agent_entry.detach()
+            if agent.entry is not None:
+                agent.entry.detach()
             await self._close_log(deadline)
             agent.keep_receipts()
             if self.session_entry is not None:
                 self.session_entry.detach()
-            self.owner.release(self)
-            self.loop.release(self)
+            owner = agent.scope.parent
+            assert owner is not None
+            owner.release(self)
+            agent.loop.release(self)
+
+    async def _end_work(self, deadline: float) -> None:
+        agent = self._agent
+        if agent.is_busy:
+            await self._wait_for_work(deadline)
+        if self._discard == "again":
+            self._attempt(agent.inbox.discard_all)
+        if agent.owes_closers:
+            self._attempt(agent.pay_owed)
 
     async def _wait_for_work(self, deadline: float) -> None:
         """Wait until the cancelled work has ended; at the deadline take its pen away and close its turn for it."""
@@ -197,8 +199,11 @@ class Handle(Lifetime, AgentHandle):
                 except Exception as exc:  # noqa: BLE001 - reported; the session is detached all the same
                     self._failed(exc)
             else:
-                self._attempt(writer.abandon)
-        self.pen.close()
+                try:
+                    writer.abandon()
+                except Exception as exc:  # noqa: BLE001 - likewise
+                    self._failed(exc)
+        self._agent.pen.close()
 
     def _attempt(self, fn: Callable[[], object]) -> None:
         try:
@@ -318,12 +323,12 @@ class Birth:
         core.sessions.check_free(agent.id)
         if handle.writer is None:
             handle.writer = take_writer()
-            handle.pen.attach(handle.writer)
+            agent.pen.attach(handle.writer)
         drafts = opening()
         if drafts:
-            handle.pen.append(*drafts)
+            agent.pen.append(*drafts)
         handle.session_entry = core.sessions.enter(agent.id, self.session, agent.scope)
-        handle.agent_entry = entry = core.agents.enter(agent.id, agent, agent.scope)
+        entry = core.agents.enter(agent.id, agent, agent.scope)
         self.owner.adopt(handle)
         self.loop.adopt(handle)
         agent.entered(entry)

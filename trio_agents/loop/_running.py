@@ -106,7 +106,8 @@ class Running:
     @property
     def is_busy(self) -> bool:
         """Whether a run or a maintenance job is under way."""
-        return self._phase is not Phase.IDLE and self._phase is not Phase.HELD
+        phase = self._phase
+        return phase is not Phase.IDLE and phase is not Phase.HELD
 
     @property
     def driver(self) -> Driver | None:
@@ -169,7 +170,7 @@ class Running:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether a run has a (further) turn to open: next-step alone opens one only after a wake."""
+        """Whether a run has a (further) turn to open; next-step alone opens one only after a wake."""
         inbox = self.inbox
         return bool(inbox.next_turn) or (self._woken and bool(inbox.next_step)) or self._continuing
 
@@ -231,7 +232,7 @@ class Running:
 
     @property
     def owes_closers(self) -> bool:
-        """Whether the storage refused the end of a turn: its closers come before anything else."""
+        """Whether the storage refused the end of a turn; its closers come before anything else."""
         return self._owed is not None
 
     def owe(self, end: TurnEndReason, *, cancelled: Collection[str]) -> None:
@@ -313,6 +314,11 @@ class Running:
             await self._idle.wait()
 
     # --- for the lifecycle --------------------------------------------------------------------
+
+    @property
+    def entry(self) -> Entry[Agent] | None:
+        """Its publication, or None before it."""
+        return self._entry
 
     def entered(self, entry: Entry[Agent]) -> None:
         """It is in the registry: deliveries are accepted from now on, and held until it is published."""

@@ -67,7 +67,7 @@ class Runtime:
 
     @property
     def scope(self) -> Scope:
-        """The root scope: it owns what nobody else does, and its listeners hear everything."""
+        """The root scope; it owns what nobody else does, and its listeners hear everything."""
         return self._scope
 
     @property
@@ -87,7 +87,7 @@ class Runtime:
 
     @property
     def tools(self) -> ScopedTools:
-        """The tools of the root scope: every agent sees them, unless they are restricted."""
+        """The tools of the root scope; every agent sees them, unless they are restricted."""
         return self._scope.tools
 
     @property
@@ -248,8 +248,8 @@ class RuntimeBlock:
         return self._runtime
 
     def _compose(self) -> None:
-        root = Scope("root", parent=None, homes=self._homes, core=self._core)
-        root.life = ScopeLife(root)
+        root = Scope("root", parent=None, core=self._core)
+        root.life = ScopeLife(root, self._homes)
         loop = AgentLoop(self._core, self._homes, self._models)
         root.agents.set_factory(loop)
         sessions = SessionRegistry(self._core.sessions, self._core.store)

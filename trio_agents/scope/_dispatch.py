@@ -60,7 +60,7 @@ class Listener:
 
     @property
     def is_over(self) -> bool:
-        """Whether its scope has closed: it is not started any more, not even by a dispatch under way."""
+        """Whether its scope has closed; it is not started any more, not even by a dispatch under way."""
         return self.scope.is_closed
 
     def __repr__(self) -> str:

@@ -73,10 +73,10 @@ class State(enum.Enum):
 class Lifetime:
     """Base of everything that ends once. Subclasses say what asking does, when to wait, and what the tail is."""
 
-    __slots__ = ("_done", "_failures", "_homes", "_state")
+    __slots__ = ("_done", "_failures", "_state", "homes")
 
     def __init__(self, homes: Homes) -> None:
-        self._homes = homes
+        self.homes = homes
         self._state = State.OPEN
         self._done: trio.Event | None = None
         self._failures: list[BaseException] | None = None
@@ -128,7 +128,7 @@ class Lifetime:
             self._launch()
 
     def _launch(self) -> None:
-        if self._homes.spawn(self._run_shielded, name=f"end of {self._describe()}"):
+        if self.homes.spawn(self._run_shielded, name=f"end of {self._describe()}"):
             self._state = State.RUNNING
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
@@ -145,7 +145,7 @@ class Lifetime:
             self._launch()  # something to wait for came between the asking and now
         if self._state is State.ASKED:
             self._state = State.RUNNING
-            if self._homes.is_open:
+            if self.homes.is_open:
                 await self._run()  # nothing to wait for, hence no checkpoint
             else:
                 await self._run_shielded()

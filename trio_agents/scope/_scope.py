@@ -46,17 +46,15 @@ class OwnerScope:
         "_members",
         "_name",
         "depth",
-        "homes",
         "life",
         "parent",
     )
 
     life: Lifetime
 
-    def __init__(self, name: str | None, *, parent: OwnerScope | None, homes: Homes) -> None:
+    def __init__(self, name: str | None, *, parent: OwnerScope | None) -> None:
         self._name = name
         self.parent = parent
-        self.homes = homes
         self.depth: int = 0 if parent is None else parent.depth + 1
         if self.depth > MAX_DEPTH:
             raise UsageError(
@@ -76,16 +74,26 @@ class OwnerScope:
     def _default_name(self) -> str:
         return "unnamed"
 
+    @property
+    def homes(self) -> Homes:
+        """Where its tasks run."""
+        return self.life.homes
+
     # --- state --------------------------------------------------------------------------------
 
     @property
     def closing(self) -> bool:
-        """Whether this scope's end was asked for: it takes no new agents, child scopes or creations."""
+        """Whether this scope's end was asked for; it takes no new agents, child scopes or creations."""
         return self.life.is_ending
 
     @property
+    def is_empty(self) -> bool:
+        """Whether unwinding has nothing at all to do."""
+        return not self._members and not self._contributions
+
+    @property
     def is_closed(self) -> bool:
-        """Whether its members have ended: nothing can be registered any more, and no listener is started."""
+        """Whether its members have ended; nothing can be registered any more, and no listener is started."""
         return self._is_closed
 
     def check_open(self, what: str) -> None:
@@ -344,8 +352,8 @@ class ScopeLife(Lifetime):
 
     __slots__ = ("scope",)
 
-    def __init__(self, scope: OwnerScope) -> None:
-        super().__init__(scope.homes)
+    def __init__(self, scope: OwnerScope, homes: Homes) -> None:
+        super().__init__(homes)
         self.scope = scope
 
     def _describe(self) -> str:
