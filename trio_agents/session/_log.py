@@ -57,7 +57,7 @@ class Session:
 
     @property
     def events(self) -> Events:
-        """All events so far: an immutable view, the same object until the next append."""
+        """All events so far; an immutable view, the same object until the next append."""
         return self._ledger.history.view()
 
     @property
@@ -287,7 +287,7 @@ class Pen:
         changes. After that, event by event: its observers, the inbox lists, the projection.
 
         Args:
-            drafts: payloads, and `Draft`s where a message replaces others or cites sources.
+            drafts: payloads, and `Draft` objects where a message replaces others or cites sources.
 
         Returns:
             the logged events.
@@ -297,8 +297,8 @@ class Pen:
                 type.
             ReentrantAppendError: called by an observer of this session.
             SessionClosedError: the pen was revoked, or the session is closed.
-            StorageError: the storage refused.
-            In every case log, views and inbox are as before, and the next append takes the same number.
+            StorageError: the storage refused. Whatever was raised, log, views and inbox are as before, and the
+                next append takes the same number.
         """
         if self._is_revoked:
             raise SessionClosedError(

@@ -66,7 +66,7 @@ class _MemoryWriter:
 
     @property
     def is_dirty(self) -> bool:
-        """Never: what is written is as durable as it gets."""
+        """Never; what is written is as durable as it gets."""
         return False
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:

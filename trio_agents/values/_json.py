@@ -118,7 +118,7 @@ class FrozenJson:
 
     @property
     def value(self) -> JsonValue:
-        """The value, decoded afresh: changing it changes nothing here."""
+        """The value, decoded afresh; changing it changes nothing here."""
         return load_json(self.raw)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -51,9 +51,7 @@ class ImageSize(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fiel
 
 
 @final
-class Attachment(
-    Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True
-):
+class Attachment(Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_unknown_fields=True):
     """A reference to bytes kept beside the log, named by their hash (`sha256:` and 64 hex digits)."""
 
     attachment_id: str
