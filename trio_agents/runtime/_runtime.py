@@ -184,7 +184,8 @@ def open_runtime(
 
     Args:
         store: where sessions are kept; in memory if None.
-        models: the adapters on offer.
+        models: the adapters on offer. Those that have an `aclose` are closed at the end; they open anew if they
+            are used again.
         plugins: optional behaviour, each called with the root scope.
 
     Raises:
@@ -347,6 +348,13 @@ class RuntimeBlock:
         self._homes.is_open = False
         self._stop.set()
         await self._homes_left.wait()
+        for provider in runtime.models.providers:
+            close = getattr(runtime.models.require(provider), "aclose", None)
+            if close is not None:
+                try:
+                    await close()
+                except Exception as error:  # noqa: BLE001 - likewise
+                    self._failures.append(error)
         self._worker.cancel()
 
     def _failure(self) -> Exception | None:
