@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import trio
@@ -217,7 +218,7 @@ async def test_causes_are_made_right(autojump_clock) -> None:
         with pytest.raises(ta.UsageError):
             ta.ByHook(reason=bad)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        type(ta.BY_USER)(reason="r")  # type: ignore[call-arg]
+        type(ta.BY_USER)(reason="r")
     async with world(Reply.hang()) as w:
         kinds = []
         for cause in (ta.BY_USER, ta.BY_PARENT, ta.ByHook(reason="budget"), DISPOSED):
@@ -232,9 +233,9 @@ async def test_causes_are_made_right(autojump_clock) -> None:
         legacy = decode_event(line, seq=0).data.reason.reason
         foreign = ta.CancelCause.decode({"kind": "weather"})
         assert isinstance(foreign, ForeignCause)
-        for cause in (foreign, "user", None):
+        for wrong in (foreign, "user", None):
             with pytest.raises(ta.UsageError):
-                w.agent.cancel(cause)  # type: ignore[arg-type]
+                w.agent.cancel(wrong)
         assert legacy.kind == "legacy"
         with pytest.raises((ta.UsageError, TypeError)):
             type(legacy)()
@@ -436,7 +437,7 @@ async def test_a_cancelled_delegating_tool_cancels_its_child(autojump_clock) -> 
     @ta.tool
     async def delegate(context: ta.ToolContext) -> str:
         """Let a child do it."""
-        agent = context.agent
+        agent: Any = context.agent
         async with agent.scope.open_agent("child", model="scripted/m") as child:
             children.append(child)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import trio
@@ -160,14 +161,13 @@ async def test_a_wake_after_a_cancel_is_latched_however_late(autojump_clock) -> 
     for late in range(4):
 
         @ta.tool
-        async def slow_to_stop() -> str:
+        async def slow_to_stop() -> None:
             """Wait."""
             try:
                 await trio.sleep_forever()
             finally:
                 with trio.CancelScope(shield=True):
                     await trio.sleep(2)
-            return ""
 
         async with world([Reply.tool_call("slow_to_stop"), "b", "c"], tools=[slow_to_stop]) as w:
             w.watch()
@@ -357,7 +357,8 @@ async def test_waiting_for_oneself_is_refused(what: str, autojump_clock) -> None
     async def waits(context: ta.ToolContext) -> str:
         """Wait for the agent."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(attempt, context.agent)
+            agent: Any = context.agent
+            nursery.start_soon(attempt, agent)
         return "ok"
 
     async with world(
@@ -388,7 +389,7 @@ async def test_waiting_in_a_scopes_own_task_is_no_reentrancy(autojump_clock) -> 
     @ta.tool
     async def starts(context: ta.ToolContext) -> str:
         """Start a waiter."""
-        agent = context.agent
+        agent: Any = context.agent
 
         async def waiter() -> None:
             await agent.when_idle()
@@ -717,7 +718,7 @@ async def test_deliver_within_a_budget(autojump_clock) -> None:
         await agent.when_idle()
         for bad in (-1, 1.5, True):
             with pytest.raises(ta.UsageError):
-                agent.deliver("x", wake_budget=bad)  # type: ignore[arg-type]
+                agent.deliver("x", wake_budget=bad)
         assert agent.deliver(message("z"), wake_budget=0) == "PARKED"
         assert w.pending() == (["z"], [])
         assert agent.status == "idle"

@@ -500,9 +500,8 @@ async def test_an_adapter_that_fails_to_say_what_a_model_is(autojump_clock) -> N
 async def test_a_hook_that_never_returns(hook: type, autojump_clock) -> None:
     """ERR-10, D19: every wait has its deadline and its typed end."""
 
-    async def around(payload, proceed) -> object:
+    async def around(payload, proceed) -> None:
         await trio.sleep_forever()
-        return None
 
     async def serial(payload) -> None:
         await trio.sleep_forever()
@@ -523,10 +522,9 @@ async def test_a_tool_that_never_ends_and_a_hook_around_it(autojump_clock) -> No
     """D19"""
 
     @ta.tool
-    async def forever() -> str:
+    async def forever() -> None:
         """Never end."""
         await trio.sleep_forever()
-        return ""
 
     async def around(payload: ta.AroundTool, proceed) -> object:
         result = await proceed()

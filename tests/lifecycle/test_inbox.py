@@ -413,11 +413,11 @@ async def test_splice_logs_normalised_coordinates(autojump_clock) -> None:
         assert w.log[start:] == ["turn[2] -1 canceled", "turn[2] +end", "turn[0] +front"]
         for bad in (1.0, True, "1", None):
             with pytest.raises(ta.UsageError):
-                inbox.splice("next-turn", bad)  # type: ignore[arg-type]
+                inbox.splice("next-turn", bad)
             with pytest.raises(ta.UsageError):
-                inbox.splice("next-turn", 0, bad)  # type: ignore[arg-type]
+                inbox.splice("next-turn", 0, bad)
         with pytest.raises(ta.UsageError):
-            inbox.splice("next", 0)  # type: ignore[arg-type]
+            inbox.splice("next", 0)
         assert len(w.log) == start + 3
 
 
@@ -431,7 +431,7 @@ async def test_lists_are_snapshots_and_messages_immutable(autojump_clock) -> Non
         inbox.clear()
         assert [m.text for m in taken] == ["x"]
         with pytest.raises(AttributeError):
-            taken[0].content = ()  # type: ignore[misc]
+            taken[0].content = ()
         with pytest.raises(MessageError):
             ta.UserMessage.from_text(3)  # type: ignore[arg-type]
         with pytest.raises(MessageError):

@@ -100,7 +100,7 @@ async def test_a_type_without_a_schema(autojump_clock) -> None:
     """Nothing is delivered."""
     async with world() as w:
         with pytest.raises(ta.UsageError, match="JSON"):
-            await w.agent.ask("x", returns=object.__init__)  # type: ignore[arg-type]
+            await w.agent.ask("x", returns=object.__init__)
         assert w.log == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from typing import Any
 
 import attrs
 import pytest
@@ -44,7 +45,8 @@ async def test_results_come_in_model_order(autojump_clock) -> None:
         seqs = {e.data.call_id: e.seq for e in w.agent.session.events if type(e.data) is ToolCall}
         for event in w.agent.session.events:
             if type(event.data) is ToolResult:
-                assert list(event.source_event_seqs) == [seqs[event.data.message.source.call_id]]
+                source: Any = event.data.message.source
+                assert list(event.source_event_seqs) == [seqs[source.call_id]]
         assert w.sent() == ["x", "call a", "call b", "call c", "result a: a", "result b: b", "result c: c"]
 
 
@@ -542,7 +544,7 @@ async def test_a_replaced_value_and_its_notification(autojump_clock, caplog) -> 
             with pytest.raises(attrs.exceptions.FrozenInstanceError):
                 result.content = ()
             with pytest.raises(AttributeError):
-                payload.call.name = "other"
+                payload.call.name = "other"  # type: ignore[misc]
             return attrs.evolve(result, content="new")
 
         def fails(payload: ta.ToolFinished) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import trio
 
 import trio_agents as ta
-from tests.lifecycle.driving import Gates, Refusal, calls, message, settle, store_of, world
+from tests.lifecycle.driving import Gates, Refusal, calls, echo_tool, message, settle, store_of, world
 from trio_agents.models import Gate, Reply
 from trio_agents.session import AssistantMessage
 from trio_agents.values import (
@@ -413,7 +414,7 @@ def test_ends_are_made_right() -> None:
     with pytest.raises(TypeError):
         Failed()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        type(COMPLETED)(reason=ta.BY_USER)  # type: ignore[call-arg]
+        type(COMPLETED)(reason=ta.BY_USER)
     with pytest.raises(ta.UsageError):
         Aborted(reason=failure)  # type: ignore[arg-type]
     with pytest.raises(ta.UsageError):
@@ -468,7 +469,8 @@ async def test_steering_after_a_concluding_result_still_gets_a_step(autojump_clo
     @ta.tool
     async def finish(context: ta.ToolContext) -> ta.ToolReturn:
         """Conclude."""
-        context.agent.steer(message("s"))
+        agent: Any = context.agent
+        agent.steer(message("s"))
         return ta.ToolReturn("done", concludes=True)
 
     async with world([Reply.tool_call("finish", id="c"), "seen"], tools=[finish]) as w:
@@ -531,12 +533,6 @@ async def test_a_prompt_that_cannot_be_assembled(what: str, autojump_clock) -> N
                 raise LookupError("no prompt")
 
             undo = scope.on(ta.AssemblePrompt, fails)
-        else:
-
-            @ta.tool
-            async def missing() -> None:
-                """Be there."""
-
         w.agent.followup(message("x"))
         await w.agent.when_idle()
         assert w.turn_log == [
@@ -544,7 +540,7 @@ async def test_a_prompt_that_cannot_be_assembled(what: str, autojump_clock) -> N
         ]  # fmt: skip
         undo()
         if what == "tool order":
-            scope.tools.register(missing)
+            scope.tools.register(echo_tool("missing"))
         w.agent.wake()
         await w.agent.when_idle()
         assert w.ends == ["error(UNKNOWN)", "completed"]

@@ -57,7 +57,7 @@ class Calls:
 
     # --- running ------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self) -> None:  # noqa: ASYNC910  there is a call, and a call is one
         """Run them all. A checkpoint.
 
         Raises:

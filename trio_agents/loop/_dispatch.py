@@ -66,7 +66,7 @@ class Dispatch:
                 call.block, call.offer, call.arguments, lambda given: self._run(call, given)
             )
         except Exception as exc:  # noqa: BLE001 - what a tool or a listener raised is the call's result
-            return _of_exception(exc)
+            return _of_exception(exc)  # noqa: ASYNC910  a body is one; a refusal need not be
         if call.kept:
             return await self._stored(call, answer)
         return answer

@@ -65,7 +65,7 @@ class Driver:
     # --- the run ------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self) -> None:
+    async def run(self) -> None:  # noqa: ASYNC910  a task; nobody awaits it
         """The task. Nothing but `Cancelled`, `SystemExit` and `KeyboardInterrupt` leaves it."""
         agent = self._agent
         enter_for_good(agent)

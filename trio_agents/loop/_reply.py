@@ -135,7 +135,7 @@ class LoopReplyStream:
                 break
             text = self._take(event.data)
             if text:
-                return text
+                return text  # noqa: ASYNC910  the follower is one
         self.is_over = True
         await trio.lowlevel.checkpoint()
         raise StopAsyncIteration
@@ -193,7 +193,7 @@ class LoopReplyContext:
     ) -> None:
         """Stop the turn if it is still at work, and wait until it has ended: shielded, bounded by the grace."""
         try:
-            await self._settle(exc)
+            await self._settle(exc)  # noqa: ASYNC102  it shields its wait, bounded by the grace
         finally:
             self._waiting.__exit__(None, None, None)
 

@@ -109,8 +109,11 @@ class Attempt:
             self.is_over = True
             raise
         if self.silence is not None:
-            # Set after the observers have run: their time is not the provider's silence.
-            self.watch.deadline = trio.current_time() + self.silence
+            # Set after the observers have run: their time is not the provider's silence. Moving a deadline costs as much
+            # as logging a chunk, so one that would move by less than a hundredth stays: it is that much earlier.
+            deadline = trio.current_time() + self.silence
+            if not 0 <= deadline - self.watch.deadline < self.silence / 100:
+                self.watch.deadline = deadline
 
     def _judged(self, chunk: Finish) -> Finish:
         """An answer that stops without any block is a failure, whatever its adapter says."""
@@ -294,6 +297,7 @@ def _header(agent: LoopAgent, pipeline: Pipeline) -> Header:
 
 
 async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
+    """Where a request goes. An adapter is asked about a model once, until the agent goes to another one."""
     adapter = agent.loop.models.get(config.provider)
     if adapter is None:
         known = ", ".join(agent.loop.models.providers) or "none"
@@ -301,10 +305,15 @@ async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
             f"there is no provider {config.provider!r}; registered are: {known}", code="NO_ADAPTER"
         )
         return Route(None, ModelInfo(), problem)
+    last = agent.known_model
+    if last is not None and last[0] is adapter and last[1] == config.model:
+        return Route(adapter, last[2])
     limit = agent.options.first_byte_timeout
     try:
         with trio.CancelScope(deadline=math.inf if limit is None else trio.current_time() + limit):
-            return Route(adapter, await adapter.info(config.model))
+            info = await adapter.info(config.model)
+            agent.known_model = (adapter, config.model, info)
+            return Route(adapter, info)
     except ModelError as exc:
         return Route(None, ModelInfo(), exc)
     except Exception as exc:  # noqa: BLE001 - the adapter's failure, like one of its streams

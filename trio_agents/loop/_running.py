@@ -306,7 +306,7 @@ class Running:
                 return
             await self._session.flush()
 
-    async def wait_idle(self) -> None:
+    async def wait_idle(self) -> None:  # noqa: ASYNC910  only if there is something to wait for
         """Wait until no run and no maintenance is under way. No checkpoint if none is."""
         while self._phase is not Phase.IDLE:
             if self._idle is None:

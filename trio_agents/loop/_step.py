@@ -195,7 +195,8 @@ class Turn:
         agent = self._agent
         if calls is not None:
             return self._decided
-        await pipeline.serial(TurnStopping(agent=agent, turn=self.number))
+        if pipeline.listeners(TurnStopping):
+            await pipeline.serial(TurnStopping(agent=agent, turn=self.number))
         await trio.lowlevel.checkpoint_if_cancelled()
         if not agent.inbox.next_step:
             return self._decided
