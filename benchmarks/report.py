@@ -36,6 +36,7 @@ svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 11px; }
 svg .grid { stroke: var(--line); } svg .whisker { stroke: var(--ink); stroke-width: 1.5; }
 code, pre { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--page); border: 1px solid var(--line);
   border-radius: 6px; padding: 10px 12px; overflow-x: auto; }
+.busy { color: var(--bad); }
 .wide { overflow-x: auto; }
 """
 
@@ -150,7 +151,7 @@ def _case(case: Case, results: Mapping[str, Any]) -> str:
         "</section>",
     ]
     for subject, why in results["failed"].get(case.name, {}).items():
-        parts.insert(-1, f'<p class="missed">{escape(_title(subject))} did not do it: {escape(why)}</p>')
+        parts.insert(-1, f'<p class="busy">{escape(_title(subject))} did not do it: {escape(why)}</p>')
     return "".join(parts)
 
 
@@ -215,7 +216,7 @@ def _busy(results: Mapping[str, Any]) -> str:
     if load <= 1.5:
         return ""
     return (
-        '<p class="missed">The machine was busy with other work during this run. CPU times are up to twice those of a '
+        '<p class="busy">The machine was busy with other work during this run. CPU times are up to twice those of a '
         "quiet one; ratios hold better than figures, counts hold exactly.</p>"
     )
 

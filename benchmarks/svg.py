@@ -84,10 +84,12 @@ def bars(label: str, rows: Sequence[Bar], unit: str) -> str:
         parts.append(
             f'<rect x="{LEFT}" y="{y}" width="{max(end - LEFT, 1.5):.1f}" height="16" rx="2" fill="{colour}"/>'
         )
+        note_at = end
         if most > least:
             a, b = (_log(v, low, high, LEFT, length) for v in (least, most))
             parts.append(_rule(a, y + 8, b, y + 8, "whisker"))
-        parts.append(_text(end + 8, y + 13, f"{number(value)}{note}", kind="value"))
+            note_at = max(end, b)
+        parts.append(_text(note_at + 8, y + 13, f"{number(value)}{note}", kind="value"))
     parts.append(_text(WIDTH - 4, bottom + 14, unit, anchor="end", kind="tick"))
     return _svg(bottom + 20, label, parts)
 

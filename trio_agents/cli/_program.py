@@ -138,8 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_sessions(commands, common)
     _add_replay(commands, common)
     _add_demo(commands, common)
-    if (CHECKOUT / "benchmarks" / "__main__.py").exists():  # they do not ship with the package
-        _add_bench(commands, common)
+    _add_bench(commands)
     return parser
 
 
@@ -267,7 +266,10 @@ def _add_demo(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--cwd", metavar="DIR", help="the folder that the agent looks at (default: this one)")
 
 
-def _add_bench(commands: Any, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser("bench", add_help=False, help="run the benchmarks of this checkout")
+def _add_bench(commands: Any) -> None:
+    # No argument of it is an option to this parser: the benchmarks are a program with options of its own.
+    parser = commands.add_parser(
+        "bench", add_help=False, prefix_chars="\0", help="run the benchmarks of a checkout (bench --help)"
+    )
     parser.set_defaults(module="bench", verbose=False)
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
