@@ -113,6 +113,22 @@ async def test_pre_step_rewrites_and_extends(autojump_clock) -> None:
         assert w.sent() == ["note", "x"]
 
 
+@pytest.mark.parametrize("answer", [None, "enter", ta.Enter(messages=("text",))])  # type: ignore[arg-type]
+async def test_a_wrong_answer_of_pre_step(answer: object, autojump_clock) -> None:
+    """TRN-5: an error turn that says what was wrong; the batch returns."""
+
+    async def pre_step(payload: ta.PreStep, proceed) -> object:
+        return answer
+
+    async with world() as w:
+        w.agent.scope.on(ta.PreStep, pre_step)
+        w.agent.followup(message("x"))
+        await w.agent.when_idle()
+        assert w.ends == ["error(UNKNOWN)"]
+        assert "not" in w.agent.session.events[-1].data.reason.error.message
+        assert w.pending() == ([], ["x"])
+
+
 async def test_a_first_batch_rewritten_to_nothing(autojump_clock) -> None:
     """TRN-5"""
 

@@ -136,6 +136,8 @@ class Turn:
             raise UsageError(f"PreStep listeners answer with Enter or Reject, not {type(answer).__name__}")
         messages = tuple(answer.messages)
         for message in messages:
+            if not isinstance(message, UserMessage):
+                raise UsageError(f"Enter holds UserMessages, not {type(message).__name__}")
             self._agent.check_message(message)
         self._drop(claim.without({message.id for message in messages}))
         return messages
