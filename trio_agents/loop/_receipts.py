@@ -54,6 +54,8 @@ class LoopReceipt:
         """What became of the message, or None while it is not decided."""
         return self._settlement
 
+    # Unprotected, an interrupt can land in Trio's own wait between its note of the task and the task's sleep.
+    @trio.lowlevel.enable_ki_protection
     async def settled(self) -> Settlement:
         """Wait until it is decided what became of the message. A checkpoint."""
         if self._settlement is not None:

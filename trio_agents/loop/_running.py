@@ -298,6 +298,7 @@ class Running:
         with waiting_for(self._self, "when_idle()"):
             await self._quiet()
 
+    @trio.lowlevel.enable_ki_protection
     async def _quiet(self) -> None:
         await trio.lowlevel.checkpoint()
         while True:
@@ -306,6 +307,7 @@ class Running:
                 return
             await self._session.flush()
 
+    @trio.lowlevel.enable_ki_protection
     async def wait_idle(self) -> None:  # noqa: ASYNC910  only if there is something to wait for
         """Wait until no run and no maintenance is under way. No checkpoint if none is."""
         while self._phase is not Phase.IDLE:

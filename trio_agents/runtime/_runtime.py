@@ -271,6 +271,7 @@ class RuntimeBlock:
         if crash is not None and crash is not exc:
             raise crash
 
+    @trio.lowlevel.enable_ki_protection
     async def _start(self) -> None:
         """Start the store's worker, then the homes.
 
@@ -300,6 +301,7 @@ class RuntimeBlock:
         finally:
             self._homes_left.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:

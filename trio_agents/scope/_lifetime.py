@@ -132,6 +132,7 @@ class Lifetime:
             self._state = State.RUNNING
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
+    @trio.lowlevel.enable_ki_protection
     async def settle(self, *, from_the_start: bool = False) -> None:
         """Wait until the end, once asked for, has come. A checkpoint only if there is something to wait for.
 

@@ -180,6 +180,7 @@ class Session:
             raise UsageError(f"events are followed from a number >= 0, not {from_seq!r}")
         return Follower(self._ledger, from_seq)
 
+    @trio.lowlevel.enable_ki_protection
     async def flush(self) -> None:
         """Return when everything appended so far is as durable as the store promises. A checkpoint.
 
@@ -244,6 +245,7 @@ class Follower:
         """The follower itself."""
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __anext__(self) -> Event:
         """The next event. A checkpoint; cancelling it loses nothing."""
         await trio.lowlevel.checkpoint()

@@ -63,6 +63,8 @@ def results_in(session: StoredSession) -> set[tuple[str, str]]:
 async def check_resumed(store: Path, told: list[list[str]]) -> None:
     accepted = {words[1] for words in told if words[0] == "accepted"}
     results = {(words[1], words[2]) for words in told if words[0] == "result"}
+    if not accepted:
+        return  # it was killed before there was anything to keep
     stored = await JsonlStore(store).inspect("s")
     assert accepted <= accepted_in(stored)
     assert results <= results_in(stored)

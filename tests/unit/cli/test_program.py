@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from trio_agents.cli import main
 from trio_agents.cli._models import default_model
+from trio_agents.cli._program import _parser
 from trio_agents.cli._stores import default_root
 
 BAD = [
@@ -111,3 +114,19 @@ def test_the_store_is_in_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("XDG_DATA_HOME", "relative")  # to be ignored, says its specification
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_root() == tmp_path / ".local" / "share" / "trio-agents" / "sessions"
+
+
+def test_the_reference_names_every_command_and_option() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text()
+    missing = [word for word in _spoken(_parser()) if word not in page]
+    assert missing == []
+
+
+def _spoken(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options and commands of a parser and of those below it."""
+    for action in parser._actions:
+        yield from (option for option in action.option_strings if option not in {"-h", "--help", "--version"})
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield name
+                yield from _spoken(below)
