@@ -123,8 +123,8 @@ fix: setup      ## format, and mend what can be mended
 demo: setup     ## the main job, end to end, without a network
 	$(PY) -m trio_agents demo
 
-bench: setup    ## the benchmarks
-	$(BIN)/trio-agents bench
+bench: setup    ## the benchmarks (ARGS="--only turns", see benchmarks/README.md)
+	$(BIN)/trio-agents bench $(ARGS)
 
 # --- releases -----------------------------------------------------------------------------------
 
