@@ -45,7 +45,6 @@ class OwnerScope:
         "_listeners",
         "_members",
         "_name",
-        "depth",
         "life",
         "parent",
     )
@@ -55,11 +54,8 @@ class OwnerScope:
     def __init__(self, name: str | None, *, parent: OwnerScope | None) -> None:
         self._name = name
         self.parent = parent
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        if self.depth > MAX_DEPTH:
-            raise UsageError(
-                f"scope {self.name!r} would be {self.depth} owners deep; the limit is {MAX_DEPTH}"
-            )
+        if parent is not None and (depth := self.depth) > MAX_DEPTH:
+            raise UsageError(f"scope {self.name!r} would be {depth} owners deep; the limit is {MAX_DEPTH}")
         self._is_closed = False
         # Made when first needed: most scopes of most agents hold nothing.
         self._members: dict[Lifetime, None] | None = None
@@ -73,6 +69,14 @@ class OwnerScope:
 
     def _default_name(self) -> str:
         return "unnamed"
+
+    @property
+    def depth(self) -> int:
+        """How many owners it has above it."""
+        depth, scope = 0, self.parent
+        while scope is not None:
+            depth, scope = depth + 1, scope.parent
+        return depth
 
     @property
     def homes(self) -> Homes:

@@ -31,16 +31,23 @@ _OWNER: Final = "this process"
 class _Kept:
     """One id: what is stored under it, and who writes it."""
 
-    __slots__ = ("_attachments", "header", "is_stored", "records", "updated_at", "writer")
+    __slots__ = ("_attachments", "_records", "header", "is_stored", "updated_at", "writer")
 
     def __init__(self, header: SessionHeader) -> None:
         self.header = header
-        self.records: list[Record] = []
         # Made when first needed, like the writer's list of chunks: most sessions of a great many are idle.
+        self._records: list[Record] | None = None
         self._attachments: dict[str, bytes] | None = None
         self.is_stored = False
         self.updated_at = 0
         self.writer: _MemoryWriter | None = None
+
+    @property
+    def records(self) -> list[Record]:
+        """What is stored of it, in order."""
+        if self._records is None:
+            self._records = []
+        return self._records
 
     @property
     def attachments(self) -> dict[str, bytes]:

@@ -1,0 +1,71 @@
+"""An idle agent costs next to nothing: memory, tasks, and the time to end a great many."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import trio
+
+import trio_agents as ta
+from tests.lifecycle.stage import MODEL, runtime
+
+MANY = 2000
+
+
+async def test_the_memory_of_an_idle_agent() -> None:
+    """At most 1.5 KiB in all (session, scope, handle, entries, the store's part), and no task."""
+    async with runtime() as rt:
+        for _ in range(20):
+            await rt.agents.create()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        gc.collect()
+        tracemalloc.start(1)
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(MANY):
+                await rt.agents.create()
+            gc.collect()
+            each = (tracemalloc.get_traced_memory()[0] - before) / MANY
+        finally:
+            tracemalloc.stop()
+        assert each <= 1536
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+async def test_an_agent_that_has_worked_holds_no_task() -> None:
+    """A task is there only while there is something to own."""
+    async with runtime() as rt:
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        agents = [(await rt.agents.create(options=ta.AgentOptions(model=MODEL))).agent for _ in range(5)]
+        for agent in agents:
+            await agent.ask("x")
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+async def test_closing_many_is_linear() -> None:
+    """Counted, not timed: each agent is settled once, and there is a checkpoint for every 64."""
+    steps = {}
+    async with runtime() as rt:
+        for count in (640, 6400):
+            async with rt.scope.open_child("owner") as owner:
+                for _ in range(count):
+                    await owner.agents.create()
+                before = len(rt.agents.list())
+                counter = Steps()
+                trio.lowlevel.add_instrument(counter)
+                await owner.aclose()
+                trio.lowlevel.remove_instrument(counter)
+                steps[count] = counter.count
+                assert len(rt.agents.list()) == before - count
+    assert steps[640] >= 2 * 640 // 64
+    assert steps[6400] <= 10 * steps[640] + 10
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
