@@ -18,7 +18,7 @@ from . import machine, report
 from .cases import CASES, OURS, Case
 from .figures import verdicts
 from .runner import run_cases
-from .subjects import HERE, SUBJECTS, install
+from .subjects import SUBJECTS, install, scratch_place
 from .table import comparison, table
 
 
@@ -30,8 +30,8 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", metavar="NAMES", help="cases or groups, separated by commas (see --list)")
     parser.add_argument("--peers", action="store_true", help="measure the installed peers too")
-    parser.add_argument("--json", metavar="FILE", help="where the results go (benchmarks/out/results.json)")
-    parser.add_argument("--html", metavar="FILE", help="where the page goes (benchmarks/out/report.html)")
+    parser.add_argument("--json", metavar="FILE", help="where the results go (.bench-out/results.json)")
+    parser.add_argument("--html", metavar="FILE", help="where the page goes (.bench-out/report.html)")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables of the documentation")
     parser.add_argument("--compare", metavar="FILE", help="compare with the results of an earlier run")
     parser.add_argument(
@@ -151,7 +151,7 @@ def profile(name: str) -> None:
         "s.sort_stats('tottime').print_stats(30)"
     )
     command, cwd = SUBJECTS[OURS].command()
-    params = json.dumps(case.sizes[OURS]).replace("{logs}", str(HERE / "out" / "logs"))
+    params = json.dumps(case.sizes[OURS]).replace("{logs}", str(scratch_place() / "logs"))
     subprocess.run([command[0], "-c", code, name, params], cwd=cwd, check=True)
 
 
@@ -183,8 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write(results: dict[str, Any], options: argparse.Namespace) -> None:
-    out = HERE / "out"
-    out.mkdir(parents=True, exist_ok=True)
+    out = scratch_place()
     data, page = Path(options.json or out / "results.json"), Path(options.html or out / "report.html")
     if not options.source or options.json:
         data.write_text(json.dumps(results, indent=1) + "\n", "utf-8")

@@ -20,7 +20,7 @@ import trio
 
 from .cases import OURS, Case
 from .figures import figures_of
-from .subjects import HERE, SUBJECTS, refresh
+from .subjects import SUBJECTS, refresh, scratch_place
 
 ROUND_LIMIT: Final = 180
 """Seconds after which a round is given up."""
@@ -171,8 +171,7 @@ async def run_cases(
     cases: Sequence[Case], subjects: Sequence[str], rounds: Callable[[Case], int], progress: Progress
 ) -> dict[str, Any]:
     """Run cases; gives figures, counts, series and what the processes were, by case."""
-    scratch = trio.Path(os.environ.get("BENCH_SCRATCH") or HERE / "out")
-    await scratch.mkdir(parents=True, exist_ok=True)
+    scratch = scratch_place()
     made: dict[str, Any] = {"figures": {}, "counts": {}, "series": {}, "about": {}, "failed": {}}
     for case in cases:
         taking_part = [name for name in subjects if name in case.sizes]
@@ -180,8 +179,8 @@ async def run_cases(
             continue
         if case.name == "resume":
             progress("resume: writing the logs")
-            await _make_logs(Path(scratch), case.sizes[OURS]["sizes"])
-        run = CaseRun(case, taking_part, rounds(case), Path(scratch), progress)
+            await _make_logs(scratch, case.sizes[OURS]["sizes"])
+        run = CaseRun(case, taking_part, rounds(case), scratch, progress)
         start = time.perf_counter()
         await run.go()
         found = {name: figures_of(case, run.found[name]) for name in taking_part if run.found[name]}

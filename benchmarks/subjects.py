@@ -17,6 +17,15 @@ PEERS: Final = HERE.parent / ".bench-peers"
 """Environments of peers; not part of the project."""
 
 
+def scratch_place() -> Path:
+    """Where logs and results go: beside the project, on its disk. `BENCH_SCRATCH` names another place."""
+    place = Path(os.environ.get("BENCH_SCRATCH") or HERE.parent / ".bench-out")
+    place.mkdir(parents=True, exist_ok=True)
+    if "BENCH_SCRATCH" not in os.environ:
+        (place / ".gitignore").write_text("*\n", "utf-8")
+    return place
+
+
 @attrs.frozen(kw_only=True)
 class Subject:
     """Somebody who does the work.

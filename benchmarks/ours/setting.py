@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
@@ -16,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import trio_agents as ta
 from benchmarks.counting import Tally
+from benchmarks.subjects import scratch_place
 from trio_agents.models import ModelRequest, Reply, ScriptedModel
 from trio_agents.storage import Files
 from trio_agents.values import COMPLETED, Finish, Stop, TextDelta, ToolResultBlock
@@ -71,10 +70,8 @@ def wasting(waste: Waste) -> Iterator[None]:
 
 
 def scratch() -> str:
-    """Where files go: beside the project, on a real disk. `BENCH_SCRATCH` names another place."""
-    place = Path(os.environ.get("BENCH_SCRATCH") or Path(__file__).parent.parent / "out")
-    place.mkdir(parents=True, exist_ok=True)
-    return str(place)
+    """Where files go."""
+    return str(scratch_place())
 
 
 @contextmanager

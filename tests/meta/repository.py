@@ -19,7 +19,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 _MADE = (
     ".git",
     ".venv*",
-    ".bench-peers",
+    ".bench-*",
     "node_modules",
     "*cache*",
     "*cache__",

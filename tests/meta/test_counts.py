@@ -1,7 +1,7 @@
 """Counts that must not grow unseen: tasks, task steps, writes, syncs, bytes and live objects; never a time.
 
-They are exact. A change that means to alter one alters the table below with it: `python -m benchmarks.guard` prints
-what the counts are now.
+They are exact, and the table below is as tight as they are: one more of anything fails. Whoever saves something lowers
+the table, so that it stays saved; `python -m benchmarks.guard` prints what the counts are now.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ from benchmarks.ours.setting import Waste, wasting
 HELD: dict[tuple[str, str], dict[str, float]] = {
     ("create_dispose", "create_dispose"): {"tasks": 0, "steps": 2},
     ("create_context_dispose", "create_context_dispose"): {"tasks": 2, "steps": 10},
-    ("turns", "turn"): {"tasks": 1, "steps": 5, "events": 10},
-    ("tools", "tool_turn"): {"tasks": 1.25, "steps": 7.3},
-    ("durable", "memory"): {"tasks": 1, "steps": 5, "writes": 0, "syncs": 0, "events": 10},
+    ("turns", "turn"): {"tasks": 1, "steps": 4, "events": 10},
+    ("tools", "tool_turn"): {"tasks": 1.25, "steps": 5.55},
+    ("durable", "memory"): {"tasks": 1, "steps": 4, "writes": 0, "syncs": 0, "events": 10},
     ("durable", "written"): {"tasks": 1, "writes": 7, "syncs": 0, "bytes": 1518, "events": 10},
     ("durable", "synced"): {"tasks": 1, "writes": 7, "syncs": 2, "bytes": 1518, "events": 10},
     ("durable_create", "create_turn_dispose"): {"tasks": 1, "writes": 8, "syncs": 4, "bytes": 1848},
     ("stream", "chunk"): {"writes": 0.07, "bytes": 70.89},
     ("append", "written"): {"tasks": 0, "steps": 0, "writes": 1, "bytes": 109},
 }
-"""For one operation of a case. Steps are held where no thread has a say in them."""
+"""At most so many for one operation of a case. Steps are held where no thread has a say in them."""
 
-IDLE_BLOCKS = 16
+IDLE_BLOCKS = 15
 """Memory blocks of one idle agent, on CPython 3.11; other versions allocate otherwise."""
 
-counts_differ = (
-    "counts changed; if that is meant, change the table (`python -m benchmarks.guard` prints them)"
-)
+grown = "counts changed; if that is meant, change the table (`python -m benchmarks.guard` prints them)"
 
 
 def _problems(case: str) -> list[str]:
@@ -46,16 +44,16 @@ def _problems(case: str) -> list[str]:
         if name == case:
             found = guard.per_operation(made, metric)
             problems += [
-                f"{case}: {count} of one {metric}: {found[count]:g} instead of {value:g}"
+                f"{case}: {count} of one {metric}: {found[count]:g}, at most {value:g}"
                 for count, value in held.items()
-                if abs(found[count] - value) > 0.001
+                if found[count] > value + 0.001
             ]
     return problems
 
 
 @pytest.mark.parametrize("case", sorted({case for case, _ in HELD}))
 def test_counts_of_one_operation(case: str) -> None:
-    assert not _problems(case), counts_differ
+    assert not _problems(case), grown
 
 
 def _blocks() -> float:
@@ -65,7 +63,7 @@ def _blocks() -> float:
 
 
 def test_an_idle_agent_holds_no_task_and_few_objects() -> None:
-    assert round(_blocks()) == IDLE_BLOCKS, counts_differ
+    assert round(_blocks()) <= IDLE_BLOCKS, grown
     assert guard.idle_agent()["tasks"] == 0
 
 
@@ -81,7 +79,7 @@ def test_one_task_more_for_each_turn_is_seen() -> None:
         runtime.scope.on(ta.AgentStatusChanged, listener)
 
     with wasting(Waste(on_open=on_open)):
-        assert "turns: tasks of one turn: 2 instead of 1" in _problems("turns")
+        assert "turns: tasks of one turn: 2, at most 1" in _problems("turns")
 
 
 def test_one_write_for_each_chunk_is_seen() -> None:

@@ -93,8 +93,7 @@ async def tools(peer: Peer, run: Round, *, agents: int, turns: int) -> None:
 
 @contextlib.asynccontextmanager
 async def _kept(peer: Peer) -> AsyncIterator[None]:
-    place = os.environ.get("BENCH_SCRATCH") or "benchmarks/out"
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=place) as directory:
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ["BENCH_SCRATCH"]) as directory:
         async with peer.durably(directory):
             yield
 
