@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -88,7 +89,7 @@ async def setup(agent: ta.Agent) -> Callable[[], None]:
 
 
 def sweep_in_runtime(
-    store: ta.SessionStore, scenario: Callable[[ta.Runtime], Callable[[], object]], seed: int, **more: object
+    store: ta.SessionStore, scenario: Callable[[ta.Runtime], Callable[[], Any]], seed: int, **more: Any
 ) -> int:
     """Sweep a scenario inside one runtime."""
 
@@ -110,7 +111,7 @@ def sweep_in_runtime(
 def test_create_and_dispose(kind: str, seed: int, tmp_path: Path) -> None:
     """PUB-5, PUB-19, DIS-2: whatever the step, the same id can be created again, and it runs a turn."""
 
-    def scenario(rt: ta.Runtime) -> Callable[[], object]:
+    def scenario(rt: ta.Runtime) -> Callable[[], Any]:
         runs = iter(range(10_000))
 
         async def run() -> None:
@@ -142,7 +143,7 @@ def test_resume(kind: str, seed: int, tmp_path: Path) -> None:
 
     trio.run(prepare)
 
-    def scenario(rt: ta.Runtime) -> Callable[[], object]:
+    def scenario(rt: ta.Runtime) -> Callable[[], Any]:
         async def run() -> None:
             try:
                 async with rt.agents.open("a", mode="resume", setup=setup, options=OPTIONS):
@@ -155,7 +156,7 @@ def test_resume(kind: str, seed: int, tmp_path: Path) -> None:
         return run
 
     # A store with files hands work to threads: its steps are not the same each time, so a few have to do.
-    more = {"steps": range(1, 40)} if kind == "files" else {}
+    more: dict[str, Any] = {"steps": range(1, 40)} if kind == "files" else {}
     assert sweep_in_runtime(store, scenario, seed, **more) >= 20
 
 
@@ -220,7 +221,7 @@ def test_open_runtime(kind: str, seed: int, tmp_path: Path) -> None:
             async with ta.open_runtime(store=store, models=models, plugins=()) as rt:
                 assert rt.agents.list() == []
 
-        more = {"steps": range(1, 90, 2)} if kind == "files" else {}
+        more: dict[str, Any] = {"steps": range(1, 90, 2)} if kind == "files" else {}
         return await cancel_sweep(scenario, check, seed=seed, **more)
 
     runs = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

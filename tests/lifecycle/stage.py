@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
 
 import trio
 
@@ -56,7 +56,7 @@ class Recorder:
         """A listener that notes its name."""
         return lambda told: self.add(what)
 
-    def watched(self, what: str) -> Callable[[], Callable[[], object]]:
+    def watched(self, what: str) -> Callable[[], AbstractAsyncContextManager[str]]:
         """A context manager class whose entry and exit are noted."""
 
         @asynccontextmanager
@@ -80,9 +80,9 @@ def _end_of(event: ta.Event) -> list[str]:
     return [reason.kind if cause is None else f"{reason.kind}({cause.kind})"]
 
 
-def runtime(*answers: object, store: ta.SessionStore | None = None, **more: object) -> RuntimeBlock:
+def runtime(*answers: Any, store: Any = None, **more: Any) -> RuntimeBlock:
     """A runtime with one scripted model, which says `ok` for ever if no answers are given."""
-    script = list(answers) if answers else Reply.text("ok")
+    script: Any = list(answers) if answers else Reply.text("ok")
     return ta.open_runtime(store=store, models=[ScriptedModel(script)], plugins=(), **more)
 
 
@@ -131,12 +131,18 @@ def run(main: Callable[[], Awaitable[T]], *, strict: bool = True) -> T:
         return trio.run(main, strict_exception_groups=strict)
 
 
+def text_of(message: Any) -> str:
+    """The text of a message of one text block."""
+    [block] = message.content
+    return str(block.text)
+
+
 async def hang() -> None:
     """Wait for ever."""
     await trio.sleep_forever()
 
 
-async def stored(store: ta.SessionStore, id: str = "a", *prompts: str) -> None:
+async def stored(store: Any, id: str = "a", *prompts: str) -> None:
     """Keep a session in a store: one turn for each prompt, `hello` if there is none."""
     async with runtime(store=store) as rt, rt.open_agent(id, model=MODEL) as agent:
         for prompt in prompts or ("hello",):

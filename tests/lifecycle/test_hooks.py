@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import attrs
 import pytest
 import trio
@@ -13,7 +15,7 @@ from tests.lifecycle.stage import MODEL, OPTIONS, runtime
 async def test_notification_listeners_are_plain(caplog) -> None:
     """HOOK-1: an async one is refused with a hint; every one runs; failures are contained, once each."""
     async with runtime() as rt:
-        heard = []
+        heard: list[object] = []
 
         async def wrong(told):
             raise AssertionError("never called")
@@ -26,15 +28,15 @@ async def test_notification_listeners_are_plain(caplog) -> None:
             with pytest.raises(ta.UsageError, match=r"Scope\.start_soon.*Session\.follow"):
                 rt.scope.on(ta.InboxInserted, bad)
         with pytest.raises(ta.UsageError, match="callable"):
-            rt.scope.on(ta.InboxInserted, "no")
+            rt.scope.on(ta.InboxInserted, cast("Any", "no"))
         with pytest.raises(ta.UsageError, match="hook class"):
-            rt.scope.on(str, print)
+            rt.scope.on(cast("Any", str), print)
 
         def fails(told):
             raise ExceptionGroup("several", [ValueError("contained")])
 
         rt.scope.on(ta.InboxInserted, fails)
-        rt.scope.on(ta.InboxInserted, lambda told: wrong(told))
+        rt.scope.on(ta.InboxInserted, lambda told: wrong(told))  # noqa: PLW0108 - hides that it is async
         rt.scope.on(ta.InboxInserted, heard.append)
         handle = await rt.agents.create("a", options=OPTIONS)
         handle.agent.inject("x")
@@ -46,7 +48,7 @@ async def test_notification_listeners_are_plain(caplog) -> None:
 async def test_vetoes(hook, caplog) -> None:
     """HOOK-1: the later listeners still run, the first exception wins, a second is contained."""
     async with runtime() as rt:
-        heard = []
+        heard: list[object] = []
         first, second = LookupError("first"), LookupError("second")
 
         def refuse(error):
@@ -163,7 +165,8 @@ async def test_serial_hooks() -> None:
 async def test_around_hooks() -> None:
     """HOOK-4: change what is passed on, skip `proceed`, change the answer; errors go outwards unchanged."""
     async with runtime() as rt:
-        batches = []
+        batches: list[int] = []
+        caught: list[LookupError] = []
         error = LookupError("inner")
         mode = "change"
 
@@ -171,7 +174,7 @@ async def test_around_hooks() -> None:
             try:
                 return await proceed()
             except LookupError as exc:
-                assert exc is error
+                caught.append(exc)
                 return ta.Reject(reason="outer saw it")
 
         async def middle(told, proceed):
@@ -209,6 +212,7 @@ async def test_around_hooks() -> None:
             with pytest.raises(ta.TurnBlocked):
                 await agent.ask("x")
             assert batches == [0, 1]
+            assert caught == [error]
             mode = "twice"
             await agent.ask("x", check=False)
             assert batches == [0, 1, 1]
@@ -224,7 +228,7 @@ async def test_a_dispatch_uses_the_listeners_present_at_its_start() -> None:
     """HOOK-5: one added or taken back meanwhile counts from the next dispatch on."""
     async with runtime() as rt:
         seen: list[str] = []
-        undo_second = None
+        undo_second: Any = None
 
         def first(told):
             seen.append("first")
@@ -267,7 +271,7 @@ async def test_no_listener_of_a_closed_scope_is_started() -> None:
             seen.append("default")
 
         gate.set()
-        await around(listeners, ta.PreStep(agent=None, turn=1, step=1, batch=()), default)
+        await around(listeners, ta.PreStep(agent=cast("Any", None), turn=1, step=1, batch=()), default)
         assert seen == ["default"]
 
 

@@ -62,7 +62,7 @@ async def test_where_it_is_seen() -> None:
             await rt.scope.start(task)
             await wait_all_tasks_blocked()
             assert seen == ["a", None, None]
-            with pytest.raises(LookupError), rt.agents.with_initiator(b):
+            with pytest.raises(LookupError), rt.agents.with_initiator(b):  # noqa: PT012 - the block is the point
                 assert current(rt) == "b"
                 with rt.agents.without_initiator():
                     assert current(rt) is None

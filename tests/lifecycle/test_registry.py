@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -27,7 +28,7 @@ class Bench:
         self.scope = new_scope("stranger", rt.scope)
         self.agent = self.another()
 
-    def another(self, id: str = "x"):
+    def another(self, id: str = "x") -> Any:
         return SimpleNamespace(id=id, session=SimpleNamespace(id=id), scope=self.scope)
 
 
@@ -38,7 +39,8 @@ async def test_enter_and_announce() -> None:
         with trio.testing.assert_no_checkpoints():
             rt.agents.enter(bench.agent)
             assert bench.recorder.take() == []
-            assert rt.agents.get("x") is bench.agent
+            found: object = rt.agents.get("x")
+            assert found is bench.agent
             assert rt.agents.list() == [bench.agent]
             rt.scope.on(
                 ta.AgentCreated, lambda told: bench.recorder.add(str(rt.agents.get("x") is told.agent))
@@ -137,7 +139,7 @@ async def test_a_second_agent_under_a_live_id() -> None:
             rt.agents.enter(bench.another())
         assert rt.agents.get("x") is bench.agent
         odd = SimpleNamespace(id="one", session=SimpleNamespace(id="two"), scope=bench.scope)
-        with pytest.raises(ta.UsageError, match="'one'.*'two'"):
+        with pytest.raises(ta.UsageError, match=r"'one'.*'two'"):
             rt.agents.enter(odd)
         assert bench.recorder.take() == []
 
@@ -291,8 +293,7 @@ def test_an_interrupt_never_lands_in_a_section(act: str) -> None:
                 seen.append("listener went on")
 
             hook = {"deliver": ta.InboxInserted, "detach": ta.AgentDisposed, "publish": ta.SessionCreated}
-            if act == "detach":
-                detach = rt.agents.register(bench)
+            detach = rt.agents.register(bench) if act == "detach" else lambda: None
             rt.scope.on(hook.get(act, ta.AgentCreated), interrupt)
             rt.scope.on(hook.get(act, ta.AgentCreated), lambda told: seen.append("later listener"))
             if act == "deliver":

@@ -66,7 +66,7 @@ async def test_disposing_removes_what_was_registered() -> None:
         rt.tools.register(tool_named("outer"))
         handle = await rt.agents.create("a", options=OPTIONS)
         scope = handle.agent.scope
-        heard = []
+        heard: list[object] = []
         before = names(rt.scope), rt.scope.visible_sections(), rt.scope.visible_variables()
         scope.tools.register(tool_named("inner"))
         scope.prompt.section(ta.Section("s", "text"))
@@ -79,7 +79,8 @@ async def test_disposing_removes_what_was_registered() -> None:
         undo()
         assert heard == []
         assert names(scope) == ["outer"]
-        assert scope.visible_sections() == scope.visible_variables() == {}
+        assert scope.visible_sections() == {}
+        assert scope.visible_variables() == {}
         for register in (
             lambda: scope.tools.register(tool_named("x")),
             lambda: scope.prompt.section(ta.Section("x", "x")),
@@ -186,7 +187,8 @@ async def test_restrictions() -> None:
     async with runtime() as rt, rt.scope.open_child("mid") as mid, mid.open_child("low") as low:
         for name in ("a", "b", "c"):
             rt.tools.register(tool_named(name))
-        for bad in ({}, {"allow": []}, {"deny": []}, {"allow": [], "deny": []}):
+        nothing: list[dict[str, list[str]]] = [{}, {"allow": []}, {"deny": []}, {"allow": [], "deny": []}]
+        for bad in nothing:
             with pytest.raises(ta.UsageError, match="at least one"):
                 mid.restrict(**bad)
         with pytest.raises(ta.UsageError, match="nope"):
@@ -211,7 +213,7 @@ async def test_restrictions() -> None:
 async def test_undo_is_exact() -> None:
     """SCP-6: idempotent, and it removes only its own entry, even among equal ones."""
     async with runtime() as rt:
-        heard = []
+        heard: list[object] = []
 
         def listener(told):
             heard.append(told)
@@ -228,7 +230,7 @@ async def test_undo_is_exact() -> None:
         undo()
         assert rt.tools.get("t") is tool
         again()
-        calls = []
+        calls: list[int] = []
         scope = new_scope("s", rt.scope)
         undo_callbacks = [scope.callback(calls.append, 1) for _ in range(2)]
         undo_callbacks[0]()
@@ -299,12 +301,12 @@ async def test_start_and_contexts() -> None:
             await scope.start(broken)
         with pytest.raises(ta.UsageError, match="without calling started"):
             await scope.start(silent)
-        assert len(scope._contributions) == 1
+        assert len(scope._contributions or ()) == 1
         with trio.CancelScope() as cancel:
             cancel.cancel()
             await scope.start(serve, "too late")
         assert cancel.cancelled_caught
-        assert len(scope._contributions) == 1
+        assert len(scope._contributions or ()) == 1
         await scope.aclose()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -136,7 +139,7 @@ async def test_what_setup_registers_is_in_force() -> None:
     """SET-3: for session-start and the first prompt; its listeners hear their own agent's created edges."""
     model = ScriptedModel(Reply.text("ok"))
     async with ta.open_runtime(models=[model], plugins=()) as rt:
-        seen = []
+        seen: list[Any] = []
 
         @ta.tool
         async def now() -> str:
@@ -174,7 +177,7 @@ async def test_no_deliveries_before_the_publication() -> None:
                 lambda: agent.steer("x"),
                 lambda: agent.inject("x"),
                 lambda: agent.deliver("x"),
-                lambda: agent.wake(),
+                agent.wake,
                 lambda: agent.try_followup_when_idle(lambda: "x"),
                 lambda: agent.inbox.append(ta.UserMessage.from_text("x")),
             ):
@@ -207,7 +210,7 @@ async def test_the_initiator_of_a_setup_is_the_parent() -> None:
                 initiator = rt.agents.current_initiator()
                 seen.append((initiator.id if initiator else None, child.scope.agent is child))
 
-            handle = await rt.agents.get("parent").scope.agents.create(
+            handle = await rt.agents.require_initiator().scope.agents.create(
                 "child", setup=setup, options=ta.AgentOptions(model="child/m")
             )
             handle.agent.followup("go")
@@ -233,10 +236,8 @@ async def test_a_stubborn_setup_only_delays(how: str, autojump_clock) -> None:
                 with trio.CancelScope(shield=True):
                     await trio.sleep(5)
             else:
-                try:
+                with contextlib.suppress(trio.Cancelled):
                     await hang()
-                except trio.Cancelled:
-                    pass
                 with trio.CancelScope(shield=True):
                     await trio.sleep(5)
             recorder.add("setup succeeded")

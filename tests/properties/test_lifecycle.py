@@ -98,11 +98,11 @@ class Lifecycle(RuleBasedStateMachine):
             return None
 
         class Context:
-            async def __aenter__(context) -> None:
+            async def __aenter__(context) -> None:  # noqa: N805 - `self` is the machine
                 await trio.lowlevel.checkpoint()
                 self.setups += 1
 
-            async def __aexit__(context, *details: object) -> None:
+            async def __aexit__(context, *details: object) -> None:  # noqa: N805 - likewise
                 with trio.CancelScope(shield=True):
                     await trio.sleep(1)
                 self.setups -= 1
@@ -288,9 +288,11 @@ class Lifecycle(RuleBasedStateMachine):
             assert (await self.store.verify(summary.header.id)).problems == ()
             assert summary.status == "closed"
         for id in ("a", "b", "c"):
-            async with ta.open_runtime(store=self.store, models=[], plugins=()) as rt:
-                async with rt.agents.open(id, mode="either") as agent:
-                    assert agent.status == "idle"
+            async with (
+                ta.open_runtime(store=self.store, models=[], plugins=()) as rt,
+                rt.agents.open(id, mode="either") as agent,
+            ):
+                assert agent.status == "idle"
 
 
 class LoopCloses(Lifecycle):
