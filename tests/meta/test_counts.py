@@ -34,7 +34,7 @@ HELD: dict[tuple[str, str], dict[str, float]] = {
 IDLE_BLOCKS = 15
 """Memory blocks of one idle agent, on CPython 3.11; other versions allocate otherwise."""
 
-grown = "counts changed; if that is meant, change the table (`python -m benchmarks.guard` prints them)"
+grown = "counts have grown; if that is meant, change the table (`python -m benchmarks.guard` prints them)"
 
 
 def _problems(case: str) -> list[str]:
