@@ -39,7 +39,7 @@ async def test_enter_and_announce() -> None:
         with trio.testing.assert_no_checkpoints():
             rt.agents.enter(bench.agent)
             assert bench.recorder.take() == []
-            found: object = rt.agents.get("x")
+            found: Any = rt.agents.get("x")
             assert found is bench.agent
             assert rt.agents.list() == [bench.agent]
             rt.scope.on(

@@ -641,7 +641,7 @@ async def test_a_clean_up_that_disposes_its_own_agent() -> None:
                 await trio.lowlevel.checkpoint()
 
             async def __aexit__(self, *details):
-                await end("context")
+                await end("context")  # noqa: ASYNC102 - the test means it
 
         async def setup(agent):
             await agent.scope.enter_async_context(Context())
@@ -786,7 +786,7 @@ async def test_the_end_of_the_grace(what: str, autojump_clock, caplog) -> None:
             await trio.lowlevel.checkpoint()
 
         async def __aexit__(self, *details):
-            await shielded()
+            await shielded()  # noqa: ASYNC102 - the test means it
 
     async with runtime(Reply.tool_call("stubborn"), "?") as rt:
 
@@ -894,7 +894,7 @@ def test_callers_get_one_plain_exception(what: str, strict: bool) -> None:
                     handle.agent.followup("go")
                     await hang()
                 fail()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103 - the test means it
             caught = exc
         assert caught is error
         notes = "".join(getattr(caught, "__notes__", []))

@@ -111,7 +111,7 @@ class Initiators:
         """Whether boundaries are open that this close has to wait for."""
         return any(mark.task not in self._closers for mark in self._open)
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Refuse new boundaries, wait for the open ones, then make every reading raise.
 
         A chain that closes from inside one of its own boundaries is not waited for by itself. What does not end

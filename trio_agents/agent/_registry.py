@@ -551,4 +551,4 @@ class AgentBlock:
     ) -> None:
         """End the agent. The body's exception wins over a failure of the teardown, which becomes a note on it."""
         assert self._handle is not None
-        await self._handle.__aexit__(kind, exc, tb)
+        await self._handle.__aexit__(kind, exc, tb)  # noqa: ASYNC102 - shielded and bounded inside

@@ -92,7 +92,7 @@ class Offer:
         if self.running is not None:
             self.running.discard(call)
 
-    async def unload(self) -> None:
+    async def unload(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Cancel the running bodies and wait for them."""
         for call in list(self.running or ()):
             call.unload()
@@ -457,7 +457,7 @@ class _ScopeBlock:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         assert self._scope is not None
-        await leave(self._scope.life, exc)
+        await leave(self._scope.life, exc)  # noqa: ASYNC102 - shielded and bounded inside
 
 
 def new_scope(name: str, parent: Scope) -> Scope:
@@ -468,7 +468,7 @@ def new_scope(name: str, parent: Scope) -> Scope:
     return scope
 
 
-async def leave(life: Lifetime, exc: BaseException | None, grace: float = GRACE) -> None:
+async def leave(life: Lifetime, exc: BaseException | None, grace: float = GRACE) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
     """Leave a block that owns a lifetime: ask for its end and wait for it, shielded and bounded.
 
     The body's exception wins: a failure of the end becomes a note on it. Ends in a checkpoint, so that a timeout

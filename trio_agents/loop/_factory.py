@@ -69,7 +69,7 @@ class AgentLoop:
         """What it made and what is being made; a snapshot."""
         return list(self._lives)
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """End every agent that this loop made, and every creation under way, and wait for it. Idempotent."""
         self.is_closing = True
         failures = []
@@ -129,7 +129,7 @@ class AgentLoop:
                     "startup",
                 )
             except BaseException as exc:
-                await roll_back(birth.handle, exc)
+                await roll_back(birth.handle, exc)  # noqa: ASYNC102 - shielded and bounded inside
                 raise
             return birth.handle
         finally:
@@ -196,7 +196,7 @@ class AgentLoop:
             if handle is None:
                 opened.writer.abandon()
             else:
-                await roll_back(handle, exc)
+                await roll_back(handle, exc)  # noqa: ASYNC102 - shielded and bounded inside
             raise
         return handle
 

@@ -100,10 +100,10 @@ class Handle(Lifetime, AgentHandle):
         """End the agent, shielded and bounded; an exception of the body goes on unchanged."""
         if not self.is_ended and is_inside(self._agent):
             if exc is None:
-                await self._ask_from_inside()
+                await self._ask_from_inside()  # noqa: ASYNC102 - shielded and bounded inside
             self.ask_soon()
-            return
-        await leave(self, exc, self._agent.options.grace)
+            return  # noqa: ASYNC910 - waits only if there is something to wait for
+        await leave(self, exc, self._agent.options.grace)  # noqa: ASYNC102 - shielded and bounded inside
 
     def __repr__(self) -> str:
         return f"<handle of {self._agent!r}>"
@@ -282,7 +282,7 @@ class Birth:
     async def prepare(self, setup: Setup | None) -> Callable[[], object] | None:
         """Run setup in the caller's task; gives its commit. Raises what setup raised, or why it was aborted."""
         if setup is None:
-            return None
+            return None  # noqa: ASYNC910 - waits only if there is something to wait for
         assert self.creation is not None
         commit: object = None
         with self.creation.stretch(), working_for(self.agent):
@@ -368,7 +368,7 @@ def _run_commit(commit: Callable[[], object]) -> None:
         raise UsageError(f"the commit of a setup is a plain function; {commit!r} returned an awaitable")
 
 
-async def roll_back(handle: Handle, exc: BaseException) -> None:
+async def roll_back(handle: Handle, exc: BaseException) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
     """Undo a creation that failed, by the teardown's own steps; what fails on the way becomes a note on `exc`."""
     with trio.CancelScope(shield=True, deadline=trio.current_time() + bound(handle.agent.options.grace)):
         handle.ask()

@@ -52,7 +52,7 @@ class Recovery:
             options = attrs.evolve(options, cwd=cwd)
         return options if self._header is None else _completed(options, self._header)
 
-    async def ask_tools(self, agent: LoopAgent, *, rerun: bool) -> None:
+    async def ask_tools(self, agent: LoopAgent, *, rerun: bool) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Settle what can be settled of the calls that were at work: a tool may know, or may run again.
 
         Only for calls whose body may have run. With `rerun`, pure and idempotent calls run again, under the same

@@ -68,7 +68,7 @@ class _Program:
             try:
                 with self.scope:
                     result.append(await async_fn(*args))
-            except BaseException as exc:  # noqa: BLE001 - raised below, outside of the nursery that would wrap it
+            except BaseException as exc:  # noqa: BLE001, ASYNC103 - raised below, outside of the nursery that would wrap it
                 failure = exc
             nursery.cancel_scope.cancel()
         if failure is not None:

@@ -242,7 +242,7 @@ class RuntimeBlock:
             await self._start()
             self._compose()
         except BaseException as exc:
-            await self._give_up(exc)
+            await self._give_up(exc)  # noqa: ASYNC102 - shielded and bounded inside
             raise
         assert self._runtime is not None
         live_runtimes().add(self._runtime)
@@ -307,9 +307,9 @@ class RuntimeBlock:
     ) -> None:
         """End everything, shielded; the body's exception goes on unchanged."""
         assert self._runtime is not None
-        interrupt = await self._end(self._runtime)
+        interrupt = await self._end(self._runtime)  # noqa: ASYNC102 - shielded and bounded inside
         live_runtimes().discard(self._runtime)
-        crash = await self._leave(exc)
+        crash = await self._leave(exc)  # noqa: ASYNC102 - shielded and bounded inside
         if interrupt is not None:
             raise interrupt
         if crash is not None:
@@ -320,7 +320,7 @@ class RuntimeBlock:
                 raise failure
             exc.add_note(f"while it was raised, the end of the runtime failed: {failure}")
         if exc is None:
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 - shielded and bounded inside
 
     async def _end(self, runtime: Runtime) -> BaseException | None:
         """End everything, shielded. Gives the interrupt that came meanwhile, if one did.
@@ -333,7 +333,7 @@ class RuntimeBlock:
             while True:
                 try:
                     await self._run_stages(runtime)
-                except BaseException as exc:  # noqa: BLE001 - given back: it is raised when all has ended
+                except BaseException as exc:  # noqa: BLE001, ASYNC103 - given back: it is raised when all has ended
                     if interrupt is not None:
                         self._homes.cancel()
                     interrupt = exc
@@ -376,8 +376,8 @@ class RuntimeBlock:
                 await self._manager.__aexit__(type(exc), exc, exc.__traceback__)
             else:
                 await self._manager.__aexit__(None, None, None)
-        except BaseException as group:  # noqa: BLE001 - given back: the caller raises it
-            return _plain(group)
+        except BaseException as group:  # noqa: BLE001, ASYNC103 - given back: the caller raises it
+            return _plain(group)  # noqa: ASYNC104 - raised later
         return None
 
 

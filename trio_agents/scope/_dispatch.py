@@ -162,7 +162,7 @@ async def around(listeners: tuple[Listener, ...], payload: H, default: Callable[
     return await call(0, payload)
 
 
-async def serial(listeners: tuple[Listener, ...], payload: Serial) -> None:
+async def serial(listeners: tuple[Listener, ...], payload: Serial) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
     """Await the listeners one after the other; the first failure ends it and is raised."""
     for listener in listeners:
         if not listener.is_over:

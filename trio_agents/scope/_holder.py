@@ -132,7 +132,7 @@ class Holder(Lifetime, Generic[T]):
         if self.crash is not None:
             raise self.crash
 
-    async def give_up(self) -> None:
+    async def give_up(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Nobody waits for the start any more: end the task, shielded and bounded, and log what it failed with."""
         self.forget()
         try:
@@ -140,7 +140,7 @@ class Holder(Lifetime, Generic[T]):
         except Exception as exc:  # noqa: BLE001 - the caller is cancelled, which wins
             logger.error("%s failed while its start was cancelled", self._describe(), exc_info=exc)
 
-    async def run(self) -> None:
+    async def run(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """The task."""
         try:
             with self.cancel_scope:

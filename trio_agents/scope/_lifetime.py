@@ -133,7 +133,7 @@ class Lifetime:
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
     @trio.lowlevel.enable_ki_protection
-    async def settle(self, *, from_the_start: bool = False) -> None:
+    async def settle(self, *, from_the_start: bool = False) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Wait until the end, once asked for, has come. A checkpoint only if there is something to wait for.
 
         Args:
@@ -155,7 +155,7 @@ class Lifetime:
                 self._done = trio.Event()
             await self._done.wait()
         elif not from_the_start:
-            return
+            return  # noqa: ASYNC910 - waits only if there is something to wait for
         if self._failures:
             raise self._error()
 

@@ -231,7 +231,7 @@ class OwnerScope:
         try:
             await holder.status.ready.wait()
         except trio.Cancelled:
-            await holder.give_up()
+            await holder.give_up()  # noqa: ASYNC102 - shielded and bounded inside
             raise
         return holder.result()
 
@@ -289,7 +289,7 @@ class OwnerScope:
             return True
         return self._contributions is not None and any(c.must_wait for c in self._contributions)
 
-    async def unwind(
+    async def unwind(  # noqa: ASYNC910 - waits only if there is something to wait for
         self, failed: Callable[[BaseException], None], deadline: float, grace: float = GRACE
     ) -> None:
         """End the members, then give the contributions back. Failures are reported and skip nothing.
