@@ -37,6 +37,7 @@ from ..values._chunks import (
     ToolCalls,
     Usage,
 )
+from ..values._json import MAX_SAFE_INTEGER
 from ..values._messages import (
     USER,
     Message,
@@ -52,7 +53,11 @@ from ..values._messages import (
 from ._events import (
     AssistantChunk,
     AssistantMessage,
+    Header,
     InboxSpliced,
+    RequestConfig,
+    RequestContext,
+    RequestHeader,
     StepEnd,
     StepStart,
     ToolCall,
@@ -222,6 +227,38 @@ def _splice(data: Any) -> bool:
     return all(type(message) is UserMessage and _user(message) for message in inserted)
 
 
+# --- requests -------------------------------------------------------------------------------------
+
+
+def _route(where: Any) -> bool:
+    provider, model = where.provider, where.model
+    return type(provider) is str and provider != "" and type(model) is str and model != ""
+
+
+def _count(value: object) -> bool:
+    return value is UNSET or (type(value) is int and 0 < value <= MAX_SAFE_INTEGER)
+
+
+def _header(data: Any) -> bool:
+    # One with tools is read back: whether their schemas are JSON takes a look at each byte.
+    header: Any = data.header
+    if type(header) is not Header or data.reason not in ("initial", "resume", "change"):
+        return False
+    config: Any = header.config
+    return (
+        type(config) is RequestConfig
+        and _route(config)
+        and config.reasoning_effort is config.temperature is config.stop is UNSET
+        and _count(config.max_tokens)
+        and header.adapter_defaults is header.tools is UNSET
+        and (header.system is UNSET or type(header.system) is str)
+    )
+
+
+def _context(data: Any) -> bool:
+    return _route(data) and _count(data.context_window)
+
+
 PLAIN: Final[dict[type[Any], Callable[[Any], bool]]] = {
     TurnStart: _was_checked_when_made,
     TurnEnd: _end,
@@ -234,5 +271,7 @@ PLAIN: Final[dict[type[Any], Callable[[Any], bool]]] = {
     ToolStarted: _started,
     ToolResult: _result,
     InboxSpliced: _splice,
+    RequestHeader: _header,
+    RequestContext: _context,
 }
 """Payload class to the quick look at it. Classes that are not here are always read back."""

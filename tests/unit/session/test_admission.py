@@ -29,6 +29,7 @@ from trio_agents.session import (
     Header,
     Payload,
     RequestConfig,
+    RequestContext,
     RequestHeader,
     ToolFailure,
     TurnEnd,
@@ -108,6 +109,11 @@ PLAIN_ONES: list[Any] = [
     claim(), chunk(ToolCallDelta(index=0, id="", arguments_delta="")),
     chunk(ToolCallDelta(index=0, id="", name="n", arguments_delta="")), chunk(BlockStart(index=0, block_type="t")),
     chunk(BlockEnd(index=0, block=TextBlock(text="x"))), chunk(Usage(usage=USAGE)), chunk(Finish(reason=MaxTokens())),
+    RequestContext(provider="p", model="m"), RequestContext(provider="p", model="m", context_window=1),
+    RequestHeader(header=Header(config=RequestConfig(provider="p", model="m")), reason="initial"),
+    RequestHeader(
+        header=Header(config=RequestConfig(provider="p", model="m", max_tokens=9), system="s"), reason="change"
+    ),
 ]  # fmt: skip
 
 UNUSUAL_ONES: list[Any] = [
@@ -143,6 +149,12 @@ WRONG_ONES: list[Any] = [
     swap(HEADER, reason="again"), swap(HEADER, header=swap(HEADER.header, config=swap(HEADER.header.config, temperature=-0.0))),
     swap(HEADER, header=swap(HEADER.header, config=swap(HEADER.header.config, temperature=float("inf")))),
     swap(HEADER, header=swap(HEADER.header, config=swap(HEADER.header.config, model=""))),
+    swap(HEADER, header=Header(config=bad(RequestConfig, provider="p", model=1))),
+    swap(HEADER, header=Header(config=bad(RequestConfig, provider="p", model="m", max_tokens="9"))),
+    swap(HEADER, header=bad(Header, config=RequestConfig(provider="p", model="m"), system=1)),
+    swap(HEADER, header=bad(Header, config=None)), swap(HEADER, header=None),
+    bad(RequestContext, provider=1, model="m"), bad(RequestContext, provider="p", model=None),
+    bad(RequestContext, provider="p", model="m", context_window="1"),
     ForeignEvent("x/y", FrozenJson.of(1)), ForeignEvent("turn/start", FrozenJson.of({"turn": 1})),
     ForeignEvent("x/y", FrozenJson(b"{"), ignorable=True),
 ]  # fmt: skip
