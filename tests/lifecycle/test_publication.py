@@ -787,9 +787,10 @@ async def test_open_either_while_somebody_else_stores_it() -> None:
         async def open(self, session_id):
             try:
                 return await memory.open(session_id)
-            except ta.SessionNotFoundError:
-                await stored(memory)  # noqa: ASYNC120 - the test means it
-                raise
+            except ta.SessionNotFoundError as exc:
+                missing = exc
+            await stored(memory)
+            raise missing
 
     async with runtime(store=Late(memory)) as rt, rt.open_agent("a", mode="either") as agent:
         assert agent.session.turn == 1
