@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..agent import Scope
 from ..errors import ReentrantWaitError
-from ..scope._waits import waiters_of_this_task, working_for  # noqa: F401
+from ..scope._waits import waiters_of_this_task
 
 if TYPE_CHECKING:
     from ._agent import LoopAgent
