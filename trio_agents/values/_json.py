@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import ValueNotJsonError
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 """What `json.loads` gives. Containers are plain lists and dicts, numbers are finite."""
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
