@@ -123,14 +123,13 @@ async def make_logs(root: str, sizes: list[int]) -> None:
 
 
 async def stall(run: Round, tally: Tally | None, *, agents: int, turns: int) -> None:
-    """The longest time for which the loop did not come round, while each sync takes half a second."""
-    stalls = Stalls()
-    async with opened("synced", files=slow_files()) as runtime:
-        group = await many(runtime.scope, agents)
-        trio.lowlevel.add_instrument(stalls)
-        await all_at_once(group, turns)
-        trio.lowlevel.remove_instrument(stalls)
-        check(group[-1])
-    busy = sorted(stalls.seconds)
-    run.value("longest", busy[-1])
-    run.value("p99", busy[int(len(busy) * 0.99)])
+    """The longest time for which the loop did not come round: on this disk, and with syncs that take half a second."""
+    for metric, files in (("ordinary", None), ("longest", slow_files())):
+        stalls = Stalls()
+        async with opened("synced", files=files) as runtime:
+            group = await many(runtime.scope, agents)
+            trio.lowlevel.add_instrument(stalls)
+            await all_at_once(group, turns)
+            trio.lowlevel.remove_instrument(stalls)
+            check(group[-1])
+        run.value(metric, max(stalls.seconds))
