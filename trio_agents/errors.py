@@ -258,7 +258,7 @@ class AnswerInvalid(TurnError):
         self, message: str, *, turn: int | None = None, end: object = None, faults: Sequence[str] = ()
     ) -> None:
         super().__init__(message, turn=turn, end=end)
-        self.faults = tuple(faults)
+        self.faults: tuple[str, ...] = tuple(faults)
 
 
 class MessageDiscarded(TurnError):
@@ -319,7 +319,7 @@ class ToolArgumentsError(ToolError):
             code="INVALID_ARGS",
         )
         self.tool = tool
-        self.faults = tuple(faults)
+        self.faults: tuple[str, ...] = tuple(faults)
 
 
 class FatalToolError(ToolError):

@@ -253,7 +253,7 @@ async def test_cancelled_reaches_every_place(place: str, swallow: bool, autojump
     async def wait_here() -> None:
         try:
             await trio.sleep_forever()
-        except trio.Cancelled:
+        except trio.Cancelled:  # noqa: ASYNC103  the test is about code that swallows it
             reached.append("cancelled")
             with trio.CancelScope(shield=True):
                 await trio.sleep(7)

@@ -83,10 +83,10 @@ class Entry(Generic[T]):
     __slots__ = ("directory", "scope", "state", "value")
 
     def __init__(self, directory: Directory[T], value: T, scope: Scope) -> None:
-        self.directory = directory
-        self.value = value
-        self.scope = scope
-        self.state = EntryState.ENTERED
+        self.directory: Directory[T] = directory
+        self.value: T = value
+        self.scope: Scope = scope
+        self.state: EntryState = EntryState.ENTERED
 
     @property
     def id(self) -> str:
@@ -158,11 +158,11 @@ class Directory(Generic[T]):
         tell_created: Callable[[T], Notification],
         tell_disposed: Callable[[T], Notification],
     ) -> None:
-        self.what = what
-        self.created = created
-        self.disposed = disposed
-        self.tell_created = tell_created
-        self.tell_disposed = tell_disposed
+        self.what: str = what
+        self.created: type[Notification] = created
+        self.disposed: type[Notification] = disposed
+        self.tell_created: Callable[[T], Notification] = tell_created
+        self.tell_disposed: Callable[[T], Notification] = tell_disposed
         self._entries: dict[str, Entry[T]] = {}
 
     @trio.lowlevel.enable_ki_protection
@@ -235,11 +235,11 @@ class RegistryCore:
     __slots__ = ("agents", "factory", "initiators", "sessions", "store")
 
     def __init__(self, agents: Directory[Agent], sessions: Directory[Session], store: SessionStore) -> None:
-        self.agents = agents
-        self.sessions = sessions
-        self.store = store
+        self.agents: Directory[Agent] = agents
+        self.sessions: Directory[Session] = sessions
+        self.store: SessionStore = store
         self.factory: AgentFactory | None = None
-        self.initiators = Initiators()
+        self.initiators: Initiators = Initiators()
 
     def require_factory(self) -> AgentFactory:
         """The factory, or a `UsageError`."""

@@ -40,7 +40,11 @@ _LATER: Final = {
 }
 """What few programs use all of: imported when it is first asked for."""
 
-__getattr__ = _lazily(__name__, _LATER)
+_later = _lazily(__name__, _LATER)
+
+
+def __getattr__(name: str) -> object:
+    return _later(name)
 
 
 def __dir__() -> list[str]:

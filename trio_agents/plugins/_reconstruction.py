@@ -20,7 +20,7 @@ class ReconstructionCheck:
     """
 
     def __init__(self) -> None:
-        self.checked = 0
+        self.checked: int = 0
         """How many requests were compared and found equal."""
 
     def __call__(self, scope: Scope) -> None:

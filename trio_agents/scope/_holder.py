@@ -35,10 +35,10 @@ class Contribution:
         waits: Callable[[], bool] | None = None,
         life: Holder[Any] | None = None,
     ) -> None:
-        self.name = name
+        self.name: str = name
         self._act = act
         self._waits = waits
-        self.life = life
+        self.life: Holder[Any] | None = life
 
     @property
     def must_wait(self) -> bool:
@@ -58,9 +58,9 @@ class Status(Generic[T]):
     __slots__ = ("has_started", "ready", "released", "value")
 
     def __init__(self) -> None:
-        self.has_started = False
-        self.ready = trio.Event()
-        self.released = trio.Event()
+        self.has_started: bool = False
+        self.ready: trio.Event = trio.Event()
+        self.released: trio.Event = trio.Event()
         self.value: T | None = None
 
     def started(self, value: T | None = None) -> None:
@@ -90,15 +90,15 @@ class Holder(Lifetime, Generic[T]):
 
     def __init__(self, scope: OwnerScope, body: Callable[[Status[T]], Awaitable[None]], label: str) -> None:
         super().__init__(scope.homes)
-        self.scope = scope
-        self.body = body
-        self.label = label
+        self.scope: OwnerScope = scope
+        self.body: Callable[[Status[T]], Awaitable[None]] = body
+        self.label: str = label
         self.status: Status[T] = Status()
-        self.cancel_scope = trio.CancelScope()
-        self.cancels = False  # whether the end cancels the body (a task) or releases it (a context)
-        self.left = trio.Event()
+        self.cancel_scope: trio.CancelScope = trio.CancelScope()
+        self.cancels: bool = False  # whether the end cancels the body (a task) or releases it (a context)
+        self.left: trio.Event = trio.Event()
         self.crash: BaseException | None = None
-        self.contribution = Contribution(label, life=self)
+        self.contribution: Contribution = Contribution(label, life=self)
 
     def _describe(self) -> str:
         return f"{self.label} of scope {self.scope.name!r}"

@@ -41,13 +41,14 @@ class Homes:
     Tasks start in the context in which the runtime was opened, never in their spawner's.
     """
 
-    __slots__ = ("_context", "_nursery", "is_open")
+    __slots__ = ("_context", "_nursery", "heard", "is_open")
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._context = contextvars.copy_context()
+        self.heard: dict[type, int] = {}  # listeners of each hook in all scopes together: mostly, none
         # Cleared before the nursery refuses tasks: a nursery closes one step before the code after its block runs.
-        self.is_open = True
+        self.is_open: bool = True
 
     def spawn(self, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: *Ts, name: str) -> bool:
         """Start a task; False if the nursery takes none any more. No checkpoint: the task first runs later."""
@@ -76,7 +77,7 @@ class Lifetime:
     __slots__ = ("_done", "_failures", "_state", "homes")
 
     def __init__(self, homes: Homes) -> None:
-        self.homes = homes
+        self.homes: Homes = homes
         self._state = State.OPEN
         self._done: trio.Event | None = None
         self._failures: list[BaseException] | None = None

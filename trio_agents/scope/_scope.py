@@ -53,7 +53,7 @@ class OwnerScope:
 
     def __init__(self, name: str | None, *, parent: OwnerScope | None) -> None:
         self._name = name
-        self.parent = parent
+        self.parent: OwnerScope | None = parent
         if parent is not None and (depth := self.depth) > MAX_DEPTH:
             raise UsageError(f"scope {self.name!r} would be {depth} owners deep; the limit is {MAX_DEPTH}")
         self._is_closed = False
@@ -250,6 +250,8 @@ class OwnerScope:
         if self._listeners is None:
             self._listeners = {}
         self._listeners[hook] = (*self._listeners.get(hook, ()), entry)
+        heard = self.homes.heard
+        heard[hook] = heard.get(hook, 0) + 1
         contribution = Contribution(f"listener {entry!r}", act=lambda: self._off(entry))
         self.contribute(contribution)
 
@@ -268,9 +270,15 @@ class OwnerScope:
             listeners[entry.hook] = left
         else:
             del listeners[entry.hook]
+        heard = self.homes.heard
+        heard[entry.hook] -= 1
+        if not heard[entry.hook]:
+            del heard[entry.hook]
 
     def listeners(self, hook: type[Hook]) -> tuple[Listener, ...]:
         """Everybody who hears a dispatch from this scope: outer scopes first, then order of registration."""
+        if hook not in self.life.homes.heard:
+            return ()
         found: tuple[Listener, ...] = ()
         scope: OwnerScope | None = self
         while scope is not None:

@@ -313,9 +313,9 @@ class ForeignEvent(Payload):
     __slots__ = ("ignorable", "value", "wire_type")
 
     def __init__(self, wire_type: str, value: FrozenJson, *, ignorable: bool = False) -> None:
-        self.wire_type = wire_type  # type: ignore[misc]
-        self.value = value
-        self.ignorable = ignorable  # type: ignore[misc]
+        self.wire_type: str = wire_type  # type: ignore[misc]
+        self.value: FrozenJson = value
+        self.ignorable: bool = ignorable  # type: ignore[misc]
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, final, overload
+from typing import ClassVar, Final, TypeAlias, final, overload
 
 import msgspec
 
@@ -68,7 +68,7 @@ class Messages(Sequence[Message]):
             return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # a class with __eq__ alone has none
 
     def __repr__(self) -> str:
         return f"<Messages: {self._length}>"

@@ -39,7 +39,7 @@ class FaultyFiles:
         self.calls: list[str] = []
         self._counts: dict[str, int] = {}
         self._faults: dict[str, list[_Fault]] = {}
-        self.files = Files(
+        self.files: Files = Files(
             **{
                 field.name: functools.partial(self._call, field.name, getattr(Files(), field.name))
                 for field in attrs.fields(Files)

@@ -18,8 +18,8 @@ class Entry(Generic[T]):
     __slots__ = ("name", "value")
 
     def __init__(self, name: str, value: T) -> None:
-        self.name = name
-        self.value = value
+        self.name: str = name
+        self.value: T = value
 
 
 @final
@@ -53,9 +53,9 @@ class Layer(Generic[T]):
             kind: what is registered here, for error texts.
             owner: the scope that it belongs to, for error texts.
         """
-        self.parent = parent
-        self.kind = kind
-        self.owner = owner
+        self.parent: Layer[T] | None = parent
+        self.kind: str = kind
+        self.owner: str = owner
         self._entries: dict[str, Entry[T]] = {}
         self._filters: list[_Filter] = []
         self._watchers: list[Callable[[], object]] = []

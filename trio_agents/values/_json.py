@@ -188,7 +188,7 @@ class Foreign(OpenUnion):
 
     def __init__(self, tag: str, raw: FrozenJson) -> None:
         self._tag = tag
-        self.raw = raw
+        self.raw: FrozenJson = raw
 
     @property
     def tag(self) -> str:
