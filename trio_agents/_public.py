@@ -7,7 +7,6 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import get_type_hints
 
 
 def publish(module: str, namespace: Mapping[str, object]) -> None:
@@ -48,9 +47,13 @@ def _resolve(cls: type) -> bool:
     own = inspect.get_annotations(cls)
     if not any(isinstance(hint, str) for hint in own.values()):
         return True
+    space = vars(sys.modules[cls.__module__])
     try:
-        hints = get_type_hints(cls, include_extras=True)
+        cls.__annotations__ = {
+            # What stands in our own source, evaluated where it stands; `get_type_hints` would do all bases again.
+            name: eval(hint, space) if isinstance(hint, str) else hint  # noqa: S307
+            for name, hint in own.items()
+        }
     except NameError:
         return False  # names something that exists for type checkers only
-    cls.__annotations__ = {name: hints[name] for name in own}
     return True
