@@ -44,6 +44,41 @@ async def test_notification_listeners_are_plain(caplog) -> None:
         assert len(caplog.records) == 2
 
 
+async def test_who_listens_from_when_to_when() -> None:
+    """HOOK-1: a listener hears everything from its registration to its undo or the close of its scope, no matter who
+    else listens or has stopped listening."""
+    async with runtime() as rt:
+        heard: list[tuple[str, str]] = []
+
+        def listen(scope: ta.Scope, name: str):
+            return scope.on(ta.SessionEvent, lambda told: heard.append((name, told.event.type)))
+
+        handle = await rt.agents.create("a", options=OPTIONS)
+        agent = handle.agent
+        agent.inject("nobody listens yet")
+        assert heard == []
+        undo_outer, undo_inner = listen(rt.scope, "outer"), listen(agent.scope, "inner")
+        agent.inject("two listen")
+        assert heard == [("outer", "agent/inbox/spliced"), ("inner", "agent/inbox/spliced")]
+        undo_outer()
+        undo_outer()
+        agent.inject("one listens")
+        assert heard[2:] == [("inner", "agent/inbox/spliced")]
+        undo_inner()
+        agent.inject("nobody listens any more")
+        assert len(heard) == 3
+        async with rt.scope.open_child("child") as child:
+            listen(child, "child")
+            agent.inject("one listens elsewhere")
+            below = await child.agents.create("b", options=OPTIONS)
+            below.agent.inject("and hears its own")
+        assert {name for name, _ in heard[3:]} == {"child"}
+        assert ("child", "agent/inbox/spliced") in heard[3:]
+        count = len(heard)
+        agent.inject("its scope has closed")
+        assert len(heard) == count
+
+
 @pytest.mark.parametrize("hook", [ta.AgentCreated, ta.SessionCreated])
 async def test_vetoes(hook, caplog) -> None:
     """HOOK-1: the later listeners still run, the first exception wins, a second is contained."""

@@ -20,9 +20,9 @@ from benchmarks.ours.setting import Waste, wasting
 HELD: dict[tuple[str, str], dict[str, float]] = {
     ("create_dispose", "create_dispose"): {"tasks": 0, "steps": 2},
     ("create_context_dispose", "create_context_dispose"): {"tasks": 2, "steps": 10},
-    ("turns", "turn"): {"tasks": 1, "steps": 4, "events": 10},
-    ("tools", "tool_turn"): {"tasks": 1.25, "steps": 5.55},
-    ("durable", "memory"): {"tasks": 1, "steps": 4, "writes": 0, "syncs": 0, "events": 10},
+    ("turns", "turn"): {"tasks": 1, "steps": 3, "events": 10},
+    ("tools", "tool_turn"): {"tasks": 1.25, "steps": 4.55},
+    ("durable", "memory"): {"tasks": 1, "steps": 3, "writes": 0, "syncs": 0, "events": 10},
     ("durable", "written"): {"tasks": 1, "writes": 7, "syncs": 0, "bytes": 1518, "events": 10},
     ("durable", "synced"): {"tasks": 1, "writes": 7, "syncs": 2, "bytes": 1518, "events": 10},
     ("durable_create", "create_turn_dispose"): {"tasks": 1, "writes": 8, "syncs": 4, "bytes": 1848},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, Unpack, cast, final
 
 import trio
 
@@ -277,37 +277,42 @@ class Scope(OwnerScope):
 
     def inherited_tools(self) -> dict[str, Offer]:
         """The tools of the scopes above, as restricted there."""
-        return {} if self.parent is None else _above(self).visible_tools()
+        return {} if self.parent is None else cast("Scope", self.parent).visible_tools()
 
     def visible_tools(self) -> dict[str, Offer]:
         """The tools in force here: inherited and not hidden, then this scope's own, which win."""
-        found = self.inherited_tools()
-        layer = self._layer
-        if layer is not None:
+        found: dict[str, Offer] = {}
+        for layer in self._layers():
             for restriction in layer.restrictions:
                 found = {name: offer for name, offer in found.items() if restriction.admits(name)}
-            if layer.tools:
-                found = {**found, **layer.tools}
+            found.update(layer.tools)
         return found
 
     def visible_sections(self) -> dict[str, Section]:
         """The prompt sections in force here."""
-        found = {} if self.parent is None else _above(self).visible_sections()
-        if self._layer is not None and self._layer.sections:
-            found = {**found, **self._layer.sections}
+        found: dict[str, Section] = {}
+        for layer in self._layers():
+            found.update(layer.sections)
         return found
 
     def visible_variables(self) -> dict[str, Variable]:
         """The prompt variables in force here."""
-        found = {} if self.parent is None else _above(self).visible_variables()
-        if self._layer is not None and self._layer.variables:
-            found = {**found, **self._layer.variables}
+        found: dict[str, Variable] = {}
+        for layer in self._layers():
+            found.update(layer.variables)
         return found
 
-
-def _above(scope: Scope) -> Scope:
-    assert isinstance(scope.parent, Scope)
-    return scope.parent
+    def _layers(self) -> list[Layer]:
+        """What this scope and those above it add, outermost first."""
+        layers = []
+        scope: OwnerScope | None = self
+        while scope is not None:
+            layer = cast("Scope", scope)._layer
+            if layer is not None:
+                layers.append(layer)
+            scope = scope.parent
+        layers.reverse()
+        return layers
 
 
 @final

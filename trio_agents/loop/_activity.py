@@ -13,16 +13,24 @@ from ..values import CancelCause
 class Activity:
     """One stretch of cancellable work. The first cause counts; one plain cancel makes it plain for good.
 
-    The cancel scope is made together with the activity, synchronously at the wake, so a cancel that comes before
-    the driver task first runs is not lost.
+    It exists from the wake on, and its cancel scope from when either side first asks for it: so a cancel that comes
+    before the driver task first runs is not lost.
     """
 
-    __slots__ = ("cause", "is_plain", "scope")
+    __slots__ = ("_scope", "cause", "is_plain")
 
     def __init__(self) -> None:
-        self.scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
         self.cause: CancelCause | None = None
         self.is_plain = False
+
+    @property
+    def scope(self) -> trio.CancelScope:
+        """What the work runs in; always the same one."""
+        scope = self._scope
+        if scope is None:
+            scope = self._scope = trio.CancelScope()
+        return scope
 
     @property
     def is_cancelled(self) -> bool:

@@ -356,10 +356,16 @@ class LoopAgent(Running):
         if listeners:
             notify(listeners, InboxDiscarded(agent=self, message=message))
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to its events."""
+        # Before its entry nobody knows of the agent.
+        return self._entry is not None and self.scope.listeners(SessionEvent) != ()
+
     def told(self, event: Event) -> None:
         """An event was committed."""
         if self._entry is None:
-            return  # nobody knows of the agent yet
+            return
         listeners = self.scope.listeners(SessionEvent)
         if listeners:
             notify(listeners, SessionEvent(agent=self, event=event))

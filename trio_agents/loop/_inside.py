@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from types import TracebackType
+from typing import TYPE_CHECKING, cast, final
 
 from ..agent import Scope
 from ..errors import ReentrantWaitError
@@ -29,23 +28,33 @@ def is_inside(agent: LoopAgent) -> bool:
     return agent in insiders()
 
 
-@contextmanager
-def waiting_for(agent: LoopAgent, what: str) -> Iterator[None]:
+@final
+class waiting_for:  # noqa: N801 - reads as what it does: `with waiting_for(agent, "ask()")`
     """Record that the current task waits for `agent`, for the length of a block.
 
     Raises:
-        ReentrantWaitError: `agent` waits for this task, or for an agent that (in the end) waits for this task.
+        ReentrantWaitError: on entering: `agent` waits for this task, or for an agent that (in the end) waits for
+            this task.
     """
-    inside = insiders()
-    if inside:
-        _refuse(agent, inside, what)
-        for waiter in inside:
-            waiter.waits_for.append(agent)
-    try:
-        yield
-    finally:
-        for waiter in inside:
-            waiter.waits_for.remove(agent)
+
+    __slots__ = ("_agent", "_inside", "_what")
+
+    def __init__(self, agent: LoopAgent, what: str) -> None:
+        self._agent = agent
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._inside = insiders()
+        if self._inside:
+            _refuse(self._agent, self._inside, self._what)
+            for waiter in self._inside:
+                waiter.waits_for.append(self._agent)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for waiter in self._inside:
+            waiter.waits_for.remove(self._agent)
 
 
 def _refuse(agent: LoopAgent, inside: list[LoopAgent], what: str) -> None:

@@ -22,6 +22,8 @@ from typing import Final, Literal
 class Phase(enum.Enum):
     """What an agent is doing."""
 
+    __hash__ = object.__hash__  # members are single objects; the hash of Enum is that of their name, and slow
+
     HELD = "being set up"
     IDLE = "idle"
     RUNNING = "running"
@@ -32,6 +34,8 @@ class Phase(enum.Enum):
 
 class Input(enum.Enum):
     """What can happen to it."""
+
+    __hash__ = object.__hash__
 
     PUBLISH = "publish"
     WAKE = "wake"

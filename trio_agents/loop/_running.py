@@ -300,7 +300,8 @@ class Running:
 
     @trio.lowlevel.enable_ki_protection
     async def _quiet(self) -> None:
-        await trio.lowlevel.checkpoint()
+        if self._phase is Phase.IDLE:
+            await trio.lowlevel.checkpoint()
         while True:
             await self.wait_idle()
             if not self._session.is_dirty:

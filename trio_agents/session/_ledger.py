@@ -31,6 +31,7 @@ from ._events import (
 from ._grammar import RULES, START, State, after, violation
 from ._header import SessionHeader
 from ._history import Events, History
+from ._packing import SHORTEST_RUN
 from ._pending import ABOUT_INBOX, Pending
 from ._surface import Surface
 
@@ -61,6 +62,11 @@ class Writer(Protocol):
 
 class LogRunner(Protocol):
     """Who runs a session: told of everything first. One object, since an idle session can afford no more."""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether `told` would do anything at the moment."""
+        ...
 
     def told(self, event: Event) -> object:
         """An event was committed; called before the observers, and before the inbox lists have followed it."""
@@ -106,11 +112,11 @@ class Ledger:
     )
 
     def __init__(self, header: SessionHeader, writer: Writer | None, now: Callable[[], int]) -> None:
-        self.header = header
-        self.writer = writer
-        self.now = now
+        self.header: SessionHeader = header
+        self.writer: Writer | None = writer
+        self.now: Callable[[], int] = now
         self.fork_into: ForkInto | None = None
-        self.history = History()
+        self.history: History = History()
         self._surface: Surface | None = None
         self.state: State = START
         self._pending: Pending | None = None
@@ -118,12 +124,12 @@ class Ledger:
         self.context: RequestContext | None = None
         self.observers: tuple[Entry, ...] = ()
         self.runner: LogRunner | None = None
-        self.chunks = 0  # since the last step ended
-        self.dispatching = False
+        self.chunks: int = 0  # since the last step ended
+        self.dispatching: bool = False
         self.deferred: list[Callable[[], object]] | None = None
-        self.closed = False
+        self.closed: bool = False
         self.lot: trio.lowlevel.ParkingLot | None = None
-        self.thread = _shared(get_ident())
+        self.thread: int = _shared(get_ident())
 
     @property
     def surface(self) -> Surface:
@@ -175,8 +181,10 @@ class Ledger:
         self._take(event)
         if self.lot is not None:
             self._wake()
-        if self.runner is not None or self.observers or kind in ABOUT_INBOX:
+        if self.observers or (self.runner is not None and (kind is InboxSpliced or self.runner.is_heard)):
             self._dispatch(events)
+        elif kind in ABOUT_INBOX:
+            self.pending.take(event)
         return events
 
     def _append_all(self, items: Sequence[object], writer: Writer) -> tuple[Event, ...]:
@@ -254,9 +262,9 @@ class Ledger:
         if kind is AssistantChunk:
             self.chunks += 1
         elif kind is StepEnd:
-            if self.chunks:
-                self.chunks = 0
+            if self.chunks >= SHORTEST_RUN:
                 self.history.compact()
+            self.chunks = 0
         elif kind is RequestHeader:
             self.request = event.data.header
         elif kind is RequestContext:
@@ -301,8 +309,8 @@ class Ledger:
             runner.spliced(event.data, removed)
         except Exception:
             logger.exception("session %s: the inbox failed on event %d", self.header.id, event.seq)
-        except BaseException as exc:  # noqa: BLE001 - raised again when the section is over
-            return exc
+        except BaseException as exc:  # noqa: ASYNC103, BLE001  raised again when the section is over
+            return exc  # noqa: ASYNC104  likewise
         return None
 
     def _tell(self, fn: Observer, event: Event) -> BaseException | None:
@@ -316,8 +324,8 @@ class Ledger:
                 event.seq,
                 event.type,
             )
-        except BaseException as exc:  # noqa: BLE001 - raised again when the section is over
-            return exc
+        except BaseException as exc:  # noqa: ASYNC103, BLE001  raised again when the section is over
+            return exc  # noqa: ASYNC104  likewise
         return None
 
     def _run_deferred(self) -> None:

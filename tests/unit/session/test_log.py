@@ -319,6 +319,7 @@ class Runner:
 
     def __init__(self, spliced):
         self.spliced = spliced
+        self.is_heard = True
 
     def told(self, event: Event) -> None:
         """Nothing to do."""
