@@ -6,6 +6,7 @@ import functools
 from typing import Literal
 
 import attrs
+import trio
 
 from ..errors import SessionLogError, UsageError
 from ..session import Event, InboxSpliced, TurnEnd, TurnStart, open_log
@@ -57,6 +58,7 @@ async def replay_log(log: Log) -> Verdict:
     Raises:
         SessionLogError: the recording cannot be used.
     """
+    await trio.lowlevel.checkpoint()
     recorded = plain_events(log)
     broken = _first_broken_rule(recorded)
     about = functools.partial(Verdict, session_id=log.header.id, events=len(recorded))

@@ -66,7 +66,8 @@ from ..values import (
     UserMessage,
 )
 from ._comparison import Difference, compare, compare_messages, describe_event, is_compared
-from ._tape import Cancel, Tape
+from ._overlap import ends_of_bodies
+from ._tape import Cancel, Tape, error_code
 
 _LONG: Final = 10**6
 
@@ -137,7 +138,8 @@ class _Player:
         self._seqs: dict[int, int] = {}
         self._cancelled: set[int] = set()
         self._results = tape.results()
-        self._together, self._width = tape.overlapping()
+        self._together = tape.overlapping()
+        self._width, self._ends = ends_of_bodies(tape.events)
         self._scope = trio.CancelScope()
         self._lot = trio.lowlevel.ParkingLot()
         self._hurry = False
@@ -462,17 +464,17 @@ class _Player:
         """Whether the calls of this tool in the step at work ran beside others."""
         session = self.agent.session
         turn, step = session.open_turn, session.open_step
-        return any((t, s, n) == (turn, step, name) for t, s, n, _ in self._together)
+        return turn is not None and step is not None and (turn, step, name) in self._together
 
     async def _around_tool(
         self, call: AroundTool, proceed: Callable[[AroundTool], Awaitable[ToolReturn]]
     ) -> ToolReturn:
         position = self.position - 1
-        await self._pause()
+        recorded = self._results.get((call.turn, call.step, call.call.id, self._earlier(call, position)))
+        if recorded is not None and error_code(recorded.data) == "ABORTED_BEFORE_DISPATCH":
+            await self._pause()  # a cancel is due, and the body must not have begun
         await proceed(call)
-        key = (call.turn, call.step, call.call.id, self._earlier(call, position))
-        recorded = self._results.get(key)
-        while not self._hurry and (recorded is None or self.tape.at(self._next_own()) is not recorded):
+        while not self._hurry and (recorded is None or self._next_own() < self._ends.get(position, _LONG)):
             await self._lot.park()
         self.catch_up()
         return self._answer(recorded)

@@ -136,7 +136,8 @@ class _Run:
                     code = await self._turn(agent, transcript)
             finally:
                 self.agent = None
-                await _close(adapter)
+                with trio.move_on_after(2, shield=True):
+                    await _close(adapter)
         return code
 
     async def _session(self) -> tuple[str | None, Header | None]:
@@ -244,6 +245,7 @@ def _last_end(agent: Agent) -> TurnEndReason | None:
 async def _close(adapter: ModelAdapter) -> None:
     """Close an adapter's connections, if it has any."""
     aclose = getattr(adapter, "aclose", None)
-    if aclose is not None:
-        with trio.move_on_after(2, shield=True):
-            await aclose()
+    if aclose is None:
+        await trio.lowlevel.checkpoint()
+    else:
+        await aclose()

@@ -211,11 +211,11 @@ class Tape:
                 type(data) is StepEnd
                 or (type(data) is AssistantMessage and data.interrupted is True)
                 or self.is_given_back(position)
-                or (type(data) is ToolResult and _code(data) in codes)
+                or (type(data) is ToolResult and error_code(data) in codes)
                 or (
                     type(data) is ToolCall
                     and type(after := self.data_at(first)) is ToolResult
-                    and _code(after) == "ABORTED_BEFORE_DISPATCH"
+                    and error_code(after) == "ABORTED_BEFORE_DISPATCH"
                 )
             ):
                 first = position
@@ -305,23 +305,21 @@ class Tape:
                 found[key] = event
         return found
 
-    def overlapping(self) -> tuple[set[tuple[int, int, str, str]], int]:
-        """The calls that ran beside others (turn, step, name, arguments), and how many ran at once at most."""
-        together: set[tuple[int, int, str, str]] = set()
+    def overlapping(self) -> set[tuple[int, int, str]]:
+        """The tools that ran beside others: turn, step, name."""
+        together: set[tuple[int, int, str]] = set()
         running: list[ToolCall] = []
-        most = 1
         for event in self.events:
             data = event.data
             if type(data) is ToolCall:
                 running.append(data)
                 if len(running) > 1:
-                    together |= {(call.turn, call.step, call.name, call.arguments) for call in running}
-                    most = max(most, len(running))
+                    together |= {(call.turn, call.step, call.name) for call in running}
             elif type(data) is ToolResult:
                 running = [call for call in running if call.call_id != call_id_of(data)]
             elif type(data) is StepEnd:
                 running = []
-        return together, most
+        return together
 
     def tool_specs(self) -> dict[str, ToolSpec]:
         """Every tool that was on offer or called, by name."""
@@ -362,7 +360,10 @@ def call_id_of(result: ToolResult) -> str:
     return str(getattr(result.message.source, "call_id", ""))
 
 
-def _code(result: ToolResult) -> str | None:
+def error_code(result: object) -> str | None:
+    """The code of a result that is a failure, or None."""
+    if type(result) is not ToolResult:
+        return None
     return None if result.error is UNSET else result.error.code
 
 
