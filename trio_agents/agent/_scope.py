@@ -305,12 +305,11 @@ class Scope(OwnerScope):
     def _layers(self) -> list[Layer]:
         """What this scope and those above it add, outermost first."""
         layers = []
-        scope: OwnerScope | None = self
+        scope: Scope | None = self
         while scope is not None:
-            layer = cast("Scope", scope)._layer
-            if layer is not None:
-                layers.append(layer)
-            scope = scope.parent
+            if scope._layer is not None:
+                layers.append(scope._layer)
+            scope = scope.parent  # type: ignore[assignment]  # above a scope there are only such
         layers.reverse()
         return layers
 

@@ -128,7 +128,7 @@ class Attempt:
         if type(chunk) is Finish:
             self.is_over = True
             self.finish = reason = chunk.reason
-            if isinstance(reason, FinishError | FinishAborted):
+            if isinstance(reason, (FinishError, FinishAborted)):
                 self.failure = reason.failure
         elif type(chunk) is not BlockStart and type(chunk) is not Usage:
             self.had_output = True

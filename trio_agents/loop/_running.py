@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
@@ -57,7 +57,7 @@ class Running:
     @property
     def _self(self) -> LoopAgent:
         """Itself, as what it is in the end."""
-        return cast("LoopAgent", self)
+        return self  # type: ignore[return-value]  # `LoopAgent` is the one class made of this
 
     # --- what it is ---------------------------------------------------------------------------
 

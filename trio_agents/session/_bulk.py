@@ -12,7 +12,7 @@ from ..values._chunks import ReasoningDelta, TextDelta, ToolCallDelta
 from ..values._json import MAX_SAFE_INTEGER, decode_hook
 from ._events import Event
 from ._packing import SHORTEST_RUN, ChunkRun, _CallDeltas, _CallRow, _Deltas, _encode, _ReasoningRow, _TextRow
-from ._wire import _BUILDERS, Inexact, _ChunkLine, _Line
+from ._wire import _BUILDERS, Inexact, _chunk, _ChunkLine, _Line
 
 _lines: Final = msgspec.json.Decoder(_Line | _TextRow | _ReasoningRow | _CallRow, dec_hook=decode_hook)
 _DELTAS: Final = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
@@ -59,8 +59,9 @@ def decode_bulk(lines: bytes, seq: int) -> tuple[list[Event | ChunkRun], int, in
                 or wire.ignorable is not UNSET
                 or (kind_of_run is ToolCallDelta and _names(chunk) != _names(run[0].data.chunk))
             ):
-                _close(run, records)
-                run = []
+                if run:
+                    _close(run, records)
+                    run = []
                 kind_of_run = (
                     type(chunk) if type(chunk) in _DELTAS and wire.ignorable is UNSET else type(None)
                 )
@@ -68,9 +69,10 @@ def decode_bulk(lines: bytes, seq: int) -> tuple[list[Event | ChunkRun], int, in
             run.append(wire)
             seq += 1
             continue
-        _close(run, records)
-        run = []
-        kind_of_run = type(None)
+        if run:
+            _close(run, records)
+            run = []
+            kind_of_run = type(None)
         if kind in _ROWS:
             seq = _take_row(wire, seq, records)
             continue
@@ -88,8 +90,7 @@ def _names(chunk: Any) -> tuple[object, object]:
 
 def _close(run: list[Any], records: list[Event | ChunkRun]) -> None:
     if len(run) < SHORTEST_RUN:
-        if run:
-            records.extend(map(_BUILDERS[_ChunkLine], run))
+        records += [_chunk(wire) for wire in run]
         return
     times = [wire.time for wire in run]
     if max(times) - min(times) > MAX_SAFE_INTEGER:

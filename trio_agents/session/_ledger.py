@@ -28,7 +28,7 @@ from ._events import (
     RequestHeader,
     StepEnd,
 )
-from ._grammar import RULES, START, State, after, violation
+from ._grammar import RULES, START, State
 from ._header import SessionHeader
 from ._history import Events, History
 from ._packing import SHORTEST_RUN
@@ -189,19 +189,24 @@ class Ledger:
 
     def _append_all(self, items: Sequence[object], writer: Writer) -> tuple[Event, ...]:
         """Append several: all are checked and encoded, then written at once, then taken, then told."""
-        seq = self.history.length
-        admitted = [admit(event) for event in self._checked(items, seq, self.now())]
-        events = tuple(event for event, _ in admitted)
+        checked, state = self._checked(items, self.history.length, self.now())
+        admitted = [admit(event) for event in checked]
+        events = tuple([event for event, _ in admitted])
         try:
-            writer.write(events, tuple(line for _, line in admitted))
+            writer.write(events, [line for _, line in admitted])
         except SessionLogError as exc:
             self._note(exc, items)
             raise
+        self.state = state
         for event in events:
-            self.state = after(self.state, event)
             self._take(event)
         self._wake()
-        self._dispatch(events)
+        if self.observers or (self.runner is not None and (self.runner.is_heard or _any_splice(events))):
+            self._dispatch(events)
+        else:
+            for event in events:
+                if type(event.data) in ABOUT_INBOX:
+                    self.pending.take(event)
         return events
 
     def _note(self, exc: SessionLogError, items: Sequence[object]) -> None:
@@ -225,22 +230,26 @@ class Ledger:
             )
         return UsageError(f"{what} refused: session {session_id!r} has no writer yet")
 
-    def _checked(self, items: Sequence[object], seq: int, time: int) -> list[Event]:
-        """Several drafts as events, each checked in the state that those before it lead to."""
+    def _checked(self, items: Sequence[object], seq: int, time: int) -> tuple[list[Event], State]:
+        """Several drafts as events, each checked in the state that those before it lead to, and the last such state."""
         events = [event_of(item, number, time) for number, item in enumerate(items, seq)]
         state = self.state
         for event in events:
-            problem = violation(state, event)
-            if problem is not None:
-                raise UsageError(f"{event.type} refused: {problem}")
-            state = after(state, event)
+            rule = RULES.get(type(event.data))
+            if rule is not None:
+                problem = rule[0](state, event)
+                if problem is not None:
+                    raise UsageError(f"{event.type} refused: {problem}")
+                state = rule[1](state, event)
         splices = [event.data for event in events if type(event.data) is InboxSpliced]
         if splices:
             self.pending.check_all(splices)
         self._check_surface([event for event in events if event.surface_op is not UNSET], seq)
-        return events
+        return events, state
 
     def _check_surface(self, events: list[Event], seq: int) -> None:
+        if not events:
+            return
         surface = self.surface
         if len(events) > 1 and any(type(event.surface_op) is Replace for event in events):
             fresh = {event.seq: event for event in events}
@@ -344,6 +353,10 @@ class Ledger:
         """End appends and followers."""
         self.closed = True
         self._wake()
+
+
+def _any_splice(events: Sequence[Event]) -> bool:
+    return any([type(event.data) is InboxSpliced for event in events])  # noqa: C419 - the batch is small
 
 
 def names(items: Sequence[object]) -> str:

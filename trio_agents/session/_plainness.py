@@ -105,7 +105,12 @@ def _blocks(content: object) -> bool:
 
 
 def _user(data: Any) -> bool:
-    return data.source is USER and all(type(block) is TextBlock for block in data.content)
+    if data.source is not USER:
+        return False
+    for block in data.content:  # noqa: SIM110 - a generator costs more than the whole look
+        if type(block) is not TextBlock:
+            return False
+    return True
 
 
 def _message(message: Any, role: str) -> bool:
@@ -224,7 +229,10 @@ def _splice(data: Any) -> bool:
         data.outcome is not UNSET and data.outcome not in ("canceled", "moved")
     ):
         return False
-    return all(type(message) is UserMessage and _user(message) for message in inserted)
+    for message in inserted:  # noqa: SIM110 - likewise
+        if type(message) is not UserMessage or not _user(message):
+            return False
+    return True
 
 
 # --- requests -------------------------------------------------------------------------------------

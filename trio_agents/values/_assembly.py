@@ -118,7 +118,7 @@ class Assembly:
 
     @property
     def _is_cut(self) -> bool:
-        return isinstance(self._finish, MaxTokens | Refused)
+        return type(self._finish) is MaxTokens or type(self._finish) is Refused
 
     def _all(self) -> list[ContentBlock]:
         found = []
