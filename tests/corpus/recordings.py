@@ -78,21 +78,40 @@ def write_plain(path: Path, header: dict[str, Any], events: list[dict[str, Any]]
 def spoilable(events: list[dict[str, Any]], start: int) -> list[int]:
     """The core events that a replay brings about itself.
 
-    What listeners of the recorded program added to a step is input to a replay, as what its tools returned is.
+    The rest is input to a replay, as what tools returned is: what listeners of the recorded program added to a
+    step (also by way of the inbox), what its host delivered, cancelled or selected.
     """
-    delivered = {
-        message["id"]
-        for event in events
-        if event["type"] == "agent/inbox/spliced"
-        for message in event["data"]["inserted"]
-    }
-    return [
-        index
-        for index, event in enumerate(events)
-        if index >= start
-        and event["type"] in CORE
-        and not (event["type"] == "user/message" and event["data"]["id"] not in delivered)
-    ]
+    claimed = _claimed(events)
+    found = []
+    for index, event in enumerate(events):
+        data = event["data"]
+        match event["type"]:
+            case "user/message":
+                own = data["id"] in claimed
+            case "agent/inbox/spliced":
+                own = "removedCount" in data and "outcome" not in data
+            case "request/header":
+                own = data["reason"] != "change"
+            case kind:
+                own = kind in CORE
+        if own and index >= start:
+            found.append(index)
+    return found
+
+
+def _claimed(events: list[dict[str, Any]]) -> set[str]:
+    """The ids of the messages that a turn took out of the inbox."""
+    lists: dict[str, list[str]] = {"next-turn": [], "next-step": []}
+    claimed = set()
+    for event in events:
+        if event["type"] == "agent/inbox/spliced":
+            data = event["data"]
+            queue, first = lists[data["target"]], data["start"]
+            removed = queue[first : first + data.get("removedCount", 0)]
+            queue[first : first + len(removed)] = [message["id"] for message in data["inserted"]]
+            if "outcome" not in data:
+                claimed.update(removed)
+    return claimed
 
 
 def altered(event: dict[str, Any]) -> dict[str, Any] | None:
