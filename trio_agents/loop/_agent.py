@@ -359,8 +359,12 @@ class LoopAgent(Running):
     @property
     def is_heard(self) -> bool:
         """Whether anybody listens to its events."""
-        # Before its entry nobody knows of the agent.
-        return self._entry is not None and self.scope.listeners(SessionEvent) != ()
+        # Asked for each event, so the usual no comes first. Before its entry nobody knows of the agent.
+        return (
+            SessionEvent in self._loop.homes.heard
+            and self._entry is not None
+            and self.scope.listeners(SessionEvent) != ()
+        )
 
     def told(self, event: Event) -> None:
         """An event was committed."""
@@ -392,6 +396,7 @@ def as_message(message: Deliverable) -> UserMessage:
     if isinstance(message, UserMessage):
         return message
     made = UserMessage.from_text(message)
-    if all(type(block) is TextBlock and not block.text.strip() for block in made.content):
-        raise MessageError("a message needs content: this one is empty, or blank text")
-    return made
+    for block in made.content:
+        if type(block) is not TextBlock or block.text.strip():
+            return made
+    raise MessageError("a message needs content: this one is empty, or blank text")

@@ -38,7 +38,10 @@ class Pipeline:
     def __init__(self, agent: LoopAgent) -> None:
         scope = agent.scope
         self._agent = agent
-        self._hooks = {hook: found for hook in STEP_HOOKS if (found := scope.listeners(hook))}
+        heard = scope.homes.heard
+        self._hooks = {
+            hook: found for hook in STEP_HOOKS if hook in heard and (found := scope.listeners(hook))
+        }
         offers = scope.visible_tools()
         own = agent.own_offers
         self.offers: dict[str, Offer] = {**offers, **own} if own else offers

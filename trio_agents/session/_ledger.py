@@ -181,8 +181,10 @@ class Ledger:
         self._take(event)
         if self.lot is not None:
             self._wake()
-        if self.observers or (self.runner is not None and (kind is InboxSpliced or self.runner.is_heard)):
+        if self.observers or (self.runner is not None and self.runner.is_heard):
             self._dispatch(events)
+        elif kind is InboxSpliced:
+            self._follow(event)
         elif kind in ABOUT_INBOX:
             self.pending.take(event)
         return events
@@ -305,6 +307,19 @@ class Ledger:
                 removed = self.pending.take(event)
                 if runner is not None and type(event.data) is InboxSpliced:
                     escaped = self._show(runner, event, removed) or escaped
+        self.dispatching = False
+        if self.deferred is not None:
+            self._run_deferred()
+        if escaped is not None:
+            raise escaped
+
+    def _follow(self, splice: Event) -> None:
+        """What `_dispatch` does for a splice that nobody but who runs the session hears of."""
+        removed = self.pending.apply(splice.data)
+        if self.runner is None:
+            return
+        self.dispatching = True
+        escaped = self._show(self.runner, splice, removed)
         self.dispatching = False
         if self.deferred is not None:
             self._run_deferred()
