@@ -178,7 +178,11 @@ class Ledger:
             raise
         if rule is not None:
             self.state = rule[1](state, event)
-        self._take(event)
+        if kind is AssistantChunk:
+            self.history.append(event)
+            self.chunks += 1
+        else:
+            self._take(event)
         if self.lot is not None:
             self._wake()
         if self.observers or (self.runner is not None and self.runner.is_heard):

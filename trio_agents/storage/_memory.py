@@ -87,6 +87,7 @@ class _MemoryWriter:
             self._seed = ()
         if events:
             kept.updated_at = events[-1].time
+        records = kept.records
         for event in events:
             if event.type == "assistant/chunk":
                 if self._chunks is None:
@@ -95,7 +96,7 @@ class _MemoryWriter:
             else:
                 if self._chunks:
                     self.settle()
-                kept.records.append(event)
+                records.append(event)
 
     def settle(self) -> None:
         """Pack the chunks whose neighbours are known."""
