@@ -167,6 +167,6 @@ def spoil(
 def _is_bound(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether the order of two neighbours is the program's, and no accident of when something came in."""
     kinds = (one["type"], other["type"])
-    if "agent/inbox/spliced" in kinds or kinds == ("tool/call", "tool/result"):
+    if "agent/inbox/spliced" in kinds or set(kinds) == {"tool/call", "tool/result"}:
         return False
     return kinds[0] != kinds[1]
