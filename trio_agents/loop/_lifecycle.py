@@ -133,9 +133,8 @@ class Handle(Lifetime, AgentHandle):
 
     def _must_wait(self) -> bool:
         return (
-            self._agent.is_busy
+            self._agent.has_work
             or self._discard == "again"
-            or self._agent.owes_closers
             or self._agent.scope.must_wait()
             or (self.writer is not None and self.writer.is_dirty)
         )

@@ -110,6 +110,12 @@ class Running:
         return phase is not Phase.IDLE and phase is not Phase.HELD
 
     @property
+    def has_work(self) -> bool:
+        """Whether it is busy, or owes the closers of a turn."""
+        phase = self._phase
+        return (phase is not Phase.IDLE and phase is not Phase.HELD) or self._owed is not None
+
+    @property
     def driver(self) -> Driver | None:
         """The driver of the run at work, or None."""
         return self._driver
