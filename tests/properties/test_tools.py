@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Optional
 import msgspec
 from hypothesis import given, strategies as st
 
-from trio_agents.errors import ToolArgumentsError, UsageError
+from trio_agents.errors import ToolArgumentsError
 from trio_agents.session._events import ToolFailure
-from trio_agents.tools import Layer, Tool, ToolReturn, encode_result, tool
+from trio_agents.tools import Tool, ToolReturn, encode_result, tool
 from trio_agents.values._describe import MAX_LENGTH, describe
 from trio_agents.values._json import check_json
 from trio_agents.values._messages import UserMessage
@@ -195,63 +195,6 @@ def test_any_web_of_exceptions_has_a_text(excs: list[BaseException], data: st.Da
     assert text.startswith(type(excs[0]).__name__)
     assert "\n" not in text
     assert len(text) <= MAX_LENGTH
-
-
-@given(st.data())
-def test_layers_are_a_fold_of_what_is_registered(data: st.DataObject) -> None:
-    """SCP-2, SCP-3, SCP-5, SCP-6"""
-    root: Layer[int] = Layer()
-    middle = Layer(root)
-    layers = [root, middle, Layer(middle)]
-    entries: list[dict[str, int]] = [{}, {}, {}]
-    filters: list[dict[int, set[str]]] = [{}, {}, {}]
-    undos: list[Any] = []
-
-    def expected(depth: int) -> dict[str, int]:
-        inherited = {} if depth == 0 else expected(depth - 1)
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if all(name not in hidden for hidden in filters[depth].values())
-        }
-        return kept | entries[depth]
-
-    for number in range(data.draw(st.integers(1, 20))):
-        depth = data.draw(st.integers(0, 2))
-        name = data.draw(st.sampled_from("abcd"))
-        match data.draw(st.sampled_from(["register", "restrict", "undo"])):
-            case "register":
-                try:
-                    undo = layers[depth].register(name, number)
-                except UsageError:
-                    assert name in entries[depth]
-                    continue
-                assert name not in entries[depth]
-                entries[depth][name] = number
-
-                def forget(depth: int = depth, name: str = name, number: int = number) -> None:
-                    if entries[depth].get(name) == number:
-                        del entries[depth][name]
-
-                undos.append((undo, forget))
-            case "restrict":
-                known = {} if depth == 0 else expected(depth - 1)
-                try:
-                    undo = layers[depth].restrict(deny=[name])
-                except UsageError:
-                    assert name not in known
-                    continue
-                assert name in known
-                filters[depth][number] = {name}
-                undos.append((undo, lambda depth=depth, number=number: filters[depth].pop(number, None)))
-            case "undo" if undos:
-                for each in data.draw(st.sampled_from(undos)):
-                    each()
-        for depth, layer in enumerate(layers):
-            assert {name: entry.value for name, entry in layer.visible().items()} == expected(depth)
-            assert {name: layer.get(name) for name in "abcd"} == {
-                name: expected(depth).get(name) for name in "abcd"
-            }
 
 
 def test_error_results_say_so() -> None:

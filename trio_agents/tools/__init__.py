@@ -13,7 +13,6 @@ from ._definition import (
     tool as tool,
 )
 from ._process_group import kill_running_commands as kill_running_commands
-from ._registry import Entry as Entry, Layer as Layer
 from ._results import (
     DEFAULT_OUTPUT_LIMIT as DEFAULT_OUTPUT_LIMIT,
     Image as Image,

@@ -112,8 +112,8 @@ def converter_of_tools() -> cattrs.Converter:
 
 
 def _type(kind: Kind) -> type[object]:
-    """For signatures that know classes only, though any annotation will do."""
-    return typing.cast("type[object]", kind)
+    """For signatures that know classes only, though any annotation will do; `list[None]` names no class."""
+    return type(None) if kind is None else typing.cast("type[object]", kind)
 
 
 # --- scalars --------------------------------------------------------------------------------------

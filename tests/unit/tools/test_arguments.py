@@ -214,3 +214,20 @@ def test_lone_surrogates_pass() -> None:
 
 def test_a_user_error_in_a_nested_item_keeps_its_place() -> None:
     assert faults_of(list[Even], [{"n": 2}, {"n": 3}]) == ["$.x[1]: n must be even"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [(list[None], "[false]"), (dict[str, None], '{"a": 0}'), (tuple[None, int], "[0, 1]")],
+    ids=["list", "dict", "tuple"],
+)
+def test_null_inside_a_container_is_null_alone(kind: object, raw: str) -> None:
+    """TOOL-6: nothing is taken for null because it is as empty."""
+
+    async def body(x: object) -> None: ...
+
+    body.__annotations__["x"] = kind
+    made = tool(body)
+
+    with pytest.raises(ToolArgumentsError):
+        made.parse(f'{{"x": {raw}}}')
