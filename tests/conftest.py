@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import random
 import sys
 from collections.abc import Iterable
@@ -74,8 +75,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.sweep_seed is None:
         config.option.sweep_seed = random.SystemRandom().randrange(2**32)
-    hypothesis.settings.register_profile("fast", max_examples=50, deadline=None, print_blob=True)
-    hypothesis.settings.register_profile("slow", max_examples=1000, deadline=None, print_blob=True)
+    # In CI the same examples every time, so that what a run says is about the change; chance serves at the desk.
+    same = bool(os.environ.get("CI"))
+    for name, examples in (("fast", 50), ("slow", 1000)):
+        hypothesis.settings.register_profile(
+            name, max_examples=examples, deadline=None, print_blob=not same, derandomize=same
+        )
     hypothesis.settings.load_profile("slow" if config.option.run_slow else "fast")
 
 
