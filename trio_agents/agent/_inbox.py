@@ -50,8 +50,8 @@ class Claim:
     def __init__(
         self, next_step: tuple[UserMessage, ...] = (), next_turn: tuple[UserMessage, ...] = ()
     ) -> None:
-        self.next_step = next_step
-        self.next_turn = next_turn
+        self.next_step: tuple[UserMessage, ...] = next_step
+        self.next_turn: tuple[UserMessage, ...] = next_turn
 
     @property
     def messages(self) -> tuple[UserMessage, ...]:

@@ -44,13 +44,13 @@ class AgentLoop:
     )
 
     def __init__(self, core: RegistryCore, homes: Homes, models: ModelRegistry) -> None:
-        self.core = core
-        self.homes = homes
-        self.models = models
+        self.core: RegistryCore = core
+        self.homes: Homes = homes
+        self.models: ModelRegistry = models
         self.store: SessionStore = core.store
         self._fork_into = fork_into(self.store)
-        self.is_closing = False
-        self.is_draining = False
+        self.is_closing: bool = False
+        self.is_draining: bool = False
         self._lives: dict[Lifetime, None] = {}
         self._resuming: set[str] = set()
 

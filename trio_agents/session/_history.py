@@ -36,7 +36,7 @@ class History:
                     self._records[index] = ChunkRun(record.seq, 1, encode_event(record))
         # The number of each record's first event, kept only once there are runs: before, it is its index.
         self._starts: array[int] | None = None
-        self.length = len(self._records)
+        self.length: int = len(self._records)
         if self._records and ChunkRun in set(map(type, self._records)):
             self._number()
         self._view: Events | None = None

@@ -274,7 +274,7 @@ class Pen:
     def __init__(self, ledger: Ledger, session: Session) -> None:
         self._ledger = ledger
         self._is_revoked = False
-        self.session = session
+        self.session: Session = session
 
     @property
     def pending(self) -> Pending:
