@@ -49,12 +49,12 @@ def per_operation(made: Round, metric: str) -> dict[str, float]:
     return found
 
 
-def idle_agent(agents: int = 300) -> dict[str, float]:
+def idle_agent(agents: int = 100, crowds: int = 5) -> dict[str, float]:
     """What the allocator, the collector and the scheduler hold for one idle agent more."""
     made = Round()
 
     async def main() -> None:
-        await lifecycle.held_by_idle(made, agents)
+        await lifecycle.held_by_idle(made, agents, crowds)
 
     trio.run(main)
     return made.values

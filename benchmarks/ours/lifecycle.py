@@ -6,6 +6,8 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
+from statistics import median
 
 import trio
 
@@ -102,18 +104,22 @@ async def cancel_to_quiet(run: Round, tally: Tally | None, *, agents: int, singl
                 run.add("cancel latency", time.perf_counter() - start)
 
 
-async def held_by_idle(run: Round, agents: int) -> None:
-    """Memory blocks, collected objects and tasks of each of so many idle agents."""
+async def held_by_idle(run: Round, agents: int, crowds: int) -> None:
+    """Memory blocks, collected objects and tasks of each of so many idle agents: the median of some crowds of them.
+
+    What else lives in the process (a thread that ends, a cache that is emptied) disturbs one crowd and not the median.
+    """
     async with opened() as runtime:
         await many(runtime.scope, 100)
-        # The list that keeps them is part of neither figure.
         tasks = trio.lowlevel.current_statistics().tasks_living
-        before = live_objects()
-        kept = await many(runtime.scope, agents)
-        after = live_objects()
-        run.value("blocks", (after[0] - before[0]) / len(kept))
-        run.value("tracked", (after[1] - before[1]) / len(kept))
-        run.value("tasks", (trio.lowlevel.current_statistics().tasks_living - tasks) / len(kept))
+        seen = [live_objects()]
+        for _ in range(crowds):
+            # The list that keeps them is part of neither figure.
+            await many(runtime.scope, agents)
+            seen.append(live_objects())
+        for name, counts in zip(("blocks", "tracked"), zip(*seen, strict=True), strict=True):
+            run.value(name, median((after - before) / agents for before, after in pairwise(counts)))
+        run.value("tasks", (trio.lowlevel.current_statistics().tasks_living - tasks) / (agents * crowds))
 
 
 async def memory_idle(run: Round, tally: Tally | None, *, agents: int) -> None:
