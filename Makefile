@@ -11,6 +11,7 @@ UV := $(shell command -v uv 2>/dev/null)
 VENV   := .venv
 BIN    := $(VENV)/bin
 COMPAT := .venv-compat
+PROVIDERS := .venv-providers
 PY     := $(BIN)/python
 PYTEST := $(PY) -m pytest
 T      ?=
@@ -20,7 +21,7 @@ CODE     := $(wildcard trio_agents tests benchmarks)
 EXAMPLES := $(wildcard docs/conf.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-slow test-all coverage compat check format lint types layers docs fix \
+.PHONY: help setup test test-slow test-all test-providers coverage compat check format lint types layers docs fix \
         demo bench build test-wheel lock news clean
 .DELETE_ON_ERROR:
 
@@ -71,6 +72,16 @@ $(COMPAT)/.ready: pyproject.toml $(COMPAT)/.locked
 	$(call editable,$(COMPAT))
 	@touch $@
 
+$(PROVIDERS)/.locked: tests/providers/requirements.lock tests/providers/weights.lock
+	$(call venv,$(PROVIDERS))
+	$(call install,$(PROVIDERS),tests/providers/requirements.lock)
+	$(call install,$(PROVIDERS),tests/providers/weights.lock --no-deps)
+	@touch $@
+
+$(PROVIDERS)/.ready: pyproject.toml $(PROVIDERS)/.locked
+	$(call editable,$(PROVIDERS))
+	@touch $@
+
 # --- tests --------------------------------------------------------------------------------------
 
 test: setup     ## the fast lane
@@ -79,9 +90,9 @@ test: setup     ## the fast lane
 test-slow: setup  ## what the fast lane leaves out, its sweeps sampled (--sweep-seed=N repeats a run)
 	$(PYTEST) --run-slow -m slow $(T) $(ARGS) || [ $$? -eq 5 ]  # 5: the part named by T has none
 
-test-all: setup   ## every test, every sweep in full, and compat
+test-all: setup   ## every test, every sweep in full, and the two environments apart
 	$(PYTEST) --run-slow --sweep-all $(T) $(ARGS)
-	$(MAKE) compat
+	$(MAKE) compat test-providers
 
 coverage: setup   ## the fast lane with branch coverage
 	$(PY) -m coverage run -m pytest $(T) $(ARGS)
@@ -90,6 +101,9 @@ coverage: setup   ## the fast lane with branch coverage
 
 compat: setup $(COMPAT)/.ready  ## with trio-typing, in an environment of its own
 	$(COMPAT)/bin/python -m pytest tests/compat --run-compat -p no:randomly
+
+test-providers: setup $(PROVIDERS)/.ready  ## a real model and a fake provider of others, in an environment of its own
+	$(PROVIDERS)/bin/python -m pytest tests/providers --run-providers -p no:randomly
 
 # --- checks -------------------------------------------------------------------------------------
 
@@ -136,7 +150,7 @@ test-wheel: setup  ## install the wheel alone somewhere else, and look at it the
 
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
         --no-emit-index-url --no-emit-find-links
-LOCK_EXTRAS := --extra openai --extra zstd
+LOCK_EXTRAS := --extra mcp --extra openai --extra zstd
 
 lock:           ## pin the newest tools (UPGRADE=--upgrade), naming no index
 	@if [ -z "$(UV)" ] && [ ! -x .venv-lock/bin/uv ]; then \
@@ -144,11 +158,13 @@ lock:           ## pin the newest tools (UPGRADE=--upgrade), naming no index
 	$(or $(UV),.venv-lock/bin/uv) $(LOCK) $(UPGRADE) $(LOCK_EXTRAS) --group dev pyproject.toml -o requirements.lock
 	$(or $(UV),.venv-lock/bin/uv) $(LOCK) $(UPGRADE) --extra trio-typing --group compat pyproject.toml \
 	    -o tests/compat/requirements.lock
+	$(or $(UV),.venv-lock/bin/uv) $(LOCK) $(UPGRADE) --extra local --extra openai --group providers pyproject.toml \
+	    -o tests/providers/requirements.lock
 
 news: setup     ## the changelog entry that docs/news makes
 	$(BIN)/towncrier build --draft
 
 clean:          ## remove what the targets made, the environments too
-	rm -rf $(VENV) $(COMPAT) .venv-lock dist build docs/_build htmlcov .coverage .hypothesis \
+	rm -rf $(VENV) $(COMPAT) $(PROVIDERS) .venv-lock dist build docs/_build htmlcov .coverage .hypothesis \
 	    .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find trio_agents tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -70,6 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--sweep-seed", type=int, default=None, help="the seed of sampled sweeps (default: random)"
     )
     group.addoption("--run-compat", action="store_true", help="collect tests/compat, which needs trio-typing")
+    group.addoption(
+        "--run-providers",
+        action="store_true",
+        help="collect tests/providers, which needs `make test-providers`",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,7 +94,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path.name == "compat" and not config.option.run_compat:
+    apart = {"compat": config.option.run_compat, "providers": config.option.run_providers}
+    if collection_path.parent == Path(__file__).parent and not apart.get(collection_path.name, True):
         return True
     return None
 

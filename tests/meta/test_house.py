@@ -18,8 +18,9 @@ from tests.conftest import NetworkBlocked, Sweep
 from tests.meta.repository import PYPROJECT, ROOT
 
 LOCKS = {
-    "requirements.lock": ({"openai", "zstd"}, "dev"),
+    "requirements.lock": ({"mcp", "openai", "zstd"}, "dev"),
     "tests/compat/requirements.lock": ({"trio-typing"}, "compat"),
+    "tests/providers/requirements.lock": ({"local", "openai"}, "providers"),
 }
 
 
