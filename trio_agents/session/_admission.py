@@ -26,6 +26,7 @@ from ._events import (
     Payload,
     ToolResult,
 )
+from ._grammar import RULES
 from ._plainness import PLAIN
 from ._wire import compact
 
@@ -35,6 +36,10 @@ _PLAIN: Final = {
     if wire_type not in SURFACE_TYPES and not cls.ignorable
 }
 """Payload classes whose events have nothing but type, number, time and payload."""
+FREQUENT: Final = {
+    cls: (wire_type, PLAIN[cls], RULES.get(cls)) for cls, wire_type in _PLAIN.items() if cls in PLAIN
+}
+"""Of them those that a turn is made of: wire type, the quick look at a payload, and its bracket rule."""
 _MESSAGES: Final = frozenset((UserMessage, AssistantMessage, ToolResult))
 
 

@@ -16,7 +16,8 @@ from msgspec import UNSET
 
 from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, UsageError
 from ..values._messages import UserMessage
-from ._admission import admit, event_of
+from ._admission import FREQUENT, admit, event_of
+from ._codec import encode, encode_event
 from ._events import (
     AssistantChunk,
     Draft,
@@ -27,6 +28,8 @@ from ._events import (
     RequestContext,
     RequestHeader,
     StepEnd,
+    TurnEnd,
+    TurnStart,
 )
 from ._grammar import RULES, START, State
 from ._header import SessionHeader
@@ -149,27 +152,34 @@ class Ledger:
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, items: Sequence[object]) -> tuple[Event, ...]:
+    def append(self, items: Sequence[object]) -> tuple[Event, ...]:  # noqa: C901, PLR0912 - see below
         """Append all items or none; see `Pen.append`. To be called from a section protected from interrupts."""
         writer = self.writer
         if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
             raise self._refusal(items)
         if len(items) != 1:
             return self._append_all(items, writer)
-        # One event, the usual case, in one piece: each further call would cost a tenth of encoding and writing it.
-        state = self.state
-        event = event_of(items[0], self.history.length, self.now())
-        kind = type(event.data)
-        rule = RULES.get(kind)
+        item = items[0]
+        frequent = FREQUENT.get(type(item))
+        if frequent is None:
+            return self._append_all(items, writer)
+        # One event of a frequent kind, in one piece: each further call would cost a tenth of encoding and writing it.
+        wire_type, is_plain, rule = frequent
+        state, history = self.state, self.history
+        event = Event(type=wire_type, seq=history.length, time=self.now(), data=item)
         if rule is not None:
             problem = rule[0](state, event)
             if problem is not None:
-                raise UsageError(f"{event.type} refused: {problem}")
-        if event.surface_op is not UNSET:
-            self.surface.check(event)
-        elif kind is InboxSpliced:
-            self.pending.check(event.data)
-        event, line = admit(event)
+                raise UsageError(f"{wire_type} refused: {problem}")
+        elif type(item) is InboxSpliced:
+            self.pending.check(item)
+        if is_plain(item):
+            try:
+                line = encode(event)
+            except UnicodeEncodeError:  # a lone surrogate
+                line = encode_event(event)
+        else:
+            event, line = admit(event)
         events = (event,)
         try:
             writer.write(events, (line,))
@@ -178,42 +188,52 @@ class Ledger:
             raise
         if rule is not None:
             self.state = rule[1](state, event)
+        history.append(event)
+        kind = type(item)
         if kind is AssistantChunk:
-            self.history.append(event)
             self.chunks += 1
-        else:
-            self._take(event)
+        elif kind is StepEnd:
+            self._end_step()
+        elif kind is RequestHeader or kind is RequestContext:
+            self._take_request(event)
         if self.lot is not None:
             self._wake()
         if self.observers or (self.runner is not None and self.runner.is_heard):
             self._dispatch(events)
         elif kind is InboxSpliced:
             self._follow(event)
-        elif kind in ABOUT_INBOX:
-            self.pending.take(event)
+        elif (kind is TurnStart or kind is TurnEnd) and self._pending is not None:
+            self._pending.take(event)
         return events
 
     def _append_all(self, items: Sequence[object], writer: Writer) -> tuple[Event, ...]:
-        """Append several: all are checked and encoded, then written at once, then taken, then told."""
+        """Append any events: all are checked and encoded, then written at once, then taken, then told."""
         checked, state = self._checked(items, self.history.length, self.now())
-        admitted = [admit(event) for event in checked]
-        events = tuple([event for event, _ in admitted])
+        events: list[Event] = []
+        lines: list[bytes] = []
+        for draft in checked:
+            event, line = admit(draft)
+            events.append(event)
+            lines.append(line)
         try:
-            writer.write(events, [line for _, line in admitted])
+            writer.write(events, lines)
         except SessionLogError as exc:
             self._note(exc, items)
             raise
         self.state = state
+        splices = False
         for event in events:
             self._take(event)
+            splices = splices or type(event.data) is InboxSpliced
         self._wake()
-        if self.observers or (self.runner is not None and (self.runner.is_heard or _any_splice(events))):
-            self._dispatch(events)
-        else:
+        appended = tuple(events)
+        if self.observers or (self.runner is not None and (splices or self.runner.is_heard)):
+            self._dispatch(appended)
+        elif self._pending is not None or splices:
             for event in events:
                 if type(event.data) in ABOUT_INBOX:
                     self.pending.take(event)
-        return events
+        return appended
 
     def _note(self, exc: SessionLogError, items: Sequence[object]) -> None:
         exc.add_note(f"while appending {names(items)} to session {self.header.id!r}")
@@ -237,25 +257,32 @@ class Ledger:
         return UsageError(f"{what} refused: session {session_id!r} has no writer yet")
 
     def _checked(self, items: Sequence[object], seq: int, time: int) -> tuple[list[Event], State]:
-        """Several drafts as events, each checked in the state that those before it lead to, and the last such state."""
-        events = [event_of(item, number, time) for number, item in enumerate(items, seq)]
+        """Drafts as events, each checked in the state that those before it lead to, and the last such state."""
         state = self.state
-        for event in events:
-            rule = RULES.get(type(event.data))
+        events: list[Event] = []
+        splices: list[InboxSpliced] = []
+        surfaced: list[Event] = []
+        for number, item in enumerate(items, seq):
+            event = event_of(item, number, time)
+            kind = type(event.data)
+            rule = RULES.get(kind)
             if rule is not None:
                 problem = rule[0](state, event)
                 if problem is not None:
                     raise UsageError(f"{event.type} refused: {problem}")
                 state = rule[1](state, event)
-        splices = [event.data for event in events if type(event.data) is InboxSpliced]
+            if event.surface_op is not UNSET:
+                surfaced.append(event)
+            elif kind is InboxSpliced:
+                splices.append(event.data)
+            events.append(event)
         if splices:
             self.pending.check_all(splices)
-        self._check_surface([event for event in events if event.surface_op is not UNSET], seq)
+        if surfaced:
+            self._check_surface(surfaced, seq)
         return events, state
 
     def _check_surface(self, events: list[Event], seq: int) -> None:
-        if not events:
-            return
         surface = self.surface
         if len(events) > 1 and any(type(event.surface_op) is Replace for event in events):
             fresh = {event.seq: event for event in events}
@@ -277,12 +304,19 @@ class Ledger:
         if kind is AssistantChunk:
             self.chunks += 1
         elif kind is StepEnd:
-            if self.chunks >= SHORTEST_RUN:
-                self.history.compact()
-            self.chunks = 0
-        elif kind is RequestHeader:
+            self._end_step()
+        elif kind is RequestHeader or kind is RequestContext:
+            self._take_request(event)
+
+    def _end_step(self) -> None:
+        if self.chunks >= SHORTEST_RUN:
+            self.history.compact()
+        self.chunks = 0
+
+    def _take_request(self, event: Event) -> None:
+        if type(event.data) is RequestHeader:
             self.request = event.data.header
-        elif kind is RequestContext:
+        else:
             self.context = event.data
 
     def _wake(self) -> None:
@@ -372,10 +406,6 @@ class Ledger:
         """End appends and followers."""
         self.closed = True
         self._wake()
-
-
-def _any_splice(events: Sequence[Event]) -> bool:
-    return any([type(event.data) is InboxSpliced for event in events])  # noqa: C419 - the batch is small
 
 
 def names(items: Sequence[object]) -> str:
