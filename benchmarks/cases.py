@@ -15,7 +15,7 @@ class Aim:
 
     Attributes:
         at_most: bound in the metric's unit, or None.
-        faster_than: a subject, and how many times its figure has to be ours.
+        faster_than: a subject, and how many times its figure has to be ours; below one, we may be slower by that much.
         times: that many times; with `of`, at most that many times another of our own metrics.
         of: that metric.
     """
@@ -118,9 +118,16 @@ CASES: Final[tuple[Case, ...]] = (
         name="create_context_dispose",
         group="Lifecycle",
         title="The same with one async context entered in setup",
-        about="A context has a task of its own, so that it is entered and left in one place.",
-        sizes={OURS: {"agents": 300}},
-        metrics=(Metric(key="create_context_dispose", title="create + enter + dispose"),),
+        about=(
+            "A context has a task of its own, so that it is entered and left in one place. The floor is one task with a "
+            "nursery, which enters the context and leaves it."
+        ),
+        sizes={OURS: {"agents": 300}, "floor": {"agents": 600}},
+        metrics=(
+            Metric(
+                key="create_context_dispose", title="create + enter + dispose", aims=(faster(0.5, "floor"),)
+            ),
+        ),
         counted={"agents": 50},
     ),
     Case(

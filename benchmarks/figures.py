@@ -92,6 +92,10 @@ def judge(
     theirs = found.get(aim.faster_than or "", {}).get(metric.key)
     if theirs is None:
         return None
+    if aim.times < 1:  # the floor is never reached: how far above it is the question
+        value, most = ratio(theirs, ours)["median"], 1 / aim.times
+        wanted = f"at most {most:g} × {aim.faster_than}"
+        return {"aim": wanted, "value": value, "held": value <= most, "kind": "×"}
     value = ratio(ours, theirs)["median"]
     return {
         "aim": f"{aim.times:g} × faster than {aim.faster_than}",

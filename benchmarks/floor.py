@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,35 @@ async def create_dispose(run: Round, *, agents: int) -> None:
                 del registry[name]
 
 
+@asynccontextmanager
+async def _context() -> AsyncIterator[None]:
+    await trio.lowlevel.checkpoint()
+    yield
+    await trio.lowlevel.checkpoint()
+
+
+async def create_context_dispose(run: Round, *, agents: int) -> None:
+    """An agent is a task with a nursery of its own, which enters the context and stays in it until it is released."""
+
+    async def home(release: trio.Event, gone: trio.Event, *, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery(), _context():
+            task_status.started()
+            await release.wait()
+        gone.set()
+
+    registry: dict[str, Agent] = {}
+    async with trio.open_nursery() as nursery:
+        with run.span("create_context_dispose", agents):
+            for _ in range(agents):
+                release, gone = trio.Event(), trio.Event()
+                name = str(uuid.uuid4())
+                await nursery.start(home, release, gone)
+                registry[name] = Agent(nursery)
+                release.set()
+                await gone.wait()
+                del registry[name]
+
+
 async def create_turn_dispose(run: Round, *, agents: int) -> None:
     async with trio.open_nursery() as nursery:
         with run.span("create_turn_dispose", agents):
@@ -323,6 +353,7 @@ FUNCTIONS: dict[str, Callable[..., Awaitable[None]]] = {
     fn.__name__: fn
     for fn in (
         create_dispose,
+        create_context_dispose,
         create_turn_dispose,
         growth,
         crowd,

@@ -71,6 +71,13 @@ def test_aims_are_judged_within_one_run() -> None:
     assert judge(CASE, CASE.metrics[0], faster, {OURS: found[OURS]}) is None  # no peer, no verdict
 
 
+@pytest.mark.parametrize(("ours", "held"), [(19.0, True), (21.0, False)])
+def test_an_aim_above_the_floor_says_how_far(ours: float, held: bool) -> None:
+    found = {OURS: {"a": figure([ours])}, "floor": {"a": figure([10.0])}}
+    verdict = judge(CASE, CASE.metrics[0], Aim(faster_than="floor", times=0.5), found)
+    assert verdict == {"aim": "at most 2 × floor", "value": ours / 10, "held": held, "kind": "×"}
+
+
 def test_growth_marks_each_hundred_turns() -> None:
     made = Round()
     marks = Growth(made, {200: "late"})
