@@ -22,7 +22,6 @@ from ..agent import (
 )
 from ..agent._scope import Offer
 from ..errors import AgentBusyError, AgentClosedError, MessageError, TurnAborted, UsageError
-from ..models import ModelAdapter, ModelInfo
 from ..scope._dispatch import notify
 from ..scope._waits import working_for
 from ..session import AssistantMessage, Draft, Event, Pen, Replace, Session, Target
@@ -48,6 +47,7 @@ from ._running import Running
 
 if TYPE_CHECKING:
     from ._factory import AgentLoop
+    from ._request import Settled
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class LoopAgent(Running):
     """The agent that `AgentLoop` makes. See `Agent` for what its methods promise."""
 
     __slots__ = (
-        "_budget_spent", "_own_offers", "_receipts", "_selection", "has_logged_header", "known_model",
+        "_budget_spent", "_own_offers", "_receipts", "_selection", "has_logged_header", "settled",
     )  # fmt: skip
 
     def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
@@ -72,7 +72,7 @@ class LoopAgent(Running):
         self._receipts: dict[str, LoopReceipt] | None = None
         self._selection: tuple[str, str | None] | None = None
         self.has_logged_header = False
-        self.known_model: tuple[ModelAdapter, str, ModelInfo] | None = None
+        self.settled: Settled | None = None
 
     @property
     def owner_token(self) -> OwnerToken:

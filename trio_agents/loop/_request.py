@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 import attrs
 import trio
@@ -27,6 +27,7 @@ from ..session import (
     RequestConfig,
     RequestContext,
     RequestHeader,
+    ToolSpec,
 )
 from ..session._header import is_same_header
 from ..values import (
@@ -61,6 +62,43 @@ class Route:
     adapter: ModelAdapter | None
     info: ModelInfo
     problem: ModelError | None = None
+
+
+@final
+class Settled:
+    """What the last request of an agent was settled to: while nothing that it depends on changes, so is the next.
+
+    Attributes:
+        route: where it went. The adapter is asked about a model once, until the agent goes to another one.
+        model: the name of that model.
+        asked: selection, system prompt and tools that it was made of, or None if a listener had a say in it.
+        header: the header in the log that says it.
+    """
+
+    __slots__ = ("asked", "header", "model", "route")
+
+    def __init__(self, route: Route, model: str, asked: _Asked | None, header: Header | None) -> None:
+        self.route: Route = route
+        self.model: str = model
+        self.asked: _Asked | None = asked
+        self.header: Header | None = header
+
+    def fits(self, agent: LoopAgent, pipeline: Pipeline) -> bool:
+        """Whether a request of this agent and this step would come out the same, and the log already says so."""
+        header = self.header
+        return (
+            header is not None
+            and header is agent.session.request_header()
+            and self.asked == _asked(pipeline)
+            and self.route.adapter is agent.loop.models.get(header.config.provider)
+        )
+
+
+_Asked: TypeAlias = tuple[tuple[str, str | None] | None, str | None, tuple[ToolSpec, ...]]
+
+
+def _asked(pipeline: Pipeline) -> _Asked:
+    return (pipeline.selection, pipeline.system, pipeline.specs)
 
 
 @final
@@ -232,20 +270,29 @@ async def prepare(
     await trio.lowlevel.checkpoint_if_cancelled()
     session = agent.session
     messages = session.conversation()
-    header = _header(agent, pipeline)
-    if pipeline.listeners(BeforeRequest):
-        proposal = BeforeRequest(
-            agent=agent, turn=turn, step=step, attempt=attempt, header=header, messages=messages
-        )
-        header = _checked(await pipeline.around(proposal, _accept(proposal)))
-    if not header.config.provider or not header.config.model:
-        raise ModelError(
-            "no model was chosen: give model='provider/model' in the agent's options", code="NO_ADAPTER"
-        )
-    route = await _route(agent, header.config)
-    await trio.lowlevel.checkpoint_if_cancelled()
-    header = _with_defaults(header, route.info)
-    _log_header(agent, header, route.info)
+    listened = bool(pipeline.listeners(BeforeRequest))
+    settled = agent.settled
+    if settled is not None and not listened and settled.fits(agent, pipeline):
+        assert settled.header is not None
+        header, route = settled.header, settled.route
+    else:
+        header = _header(agent, pipeline)
+        if listened:
+            proposal = BeforeRequest(
+                agent=agent, turn=turn, step=step, attempt=attempt, header=header, messages=messages
+            )
+            header = _checked(await pipeline.around(proposal, _accept(proposal)))
+        if not header.config.provider or not header.config.model:
+            raise ModelError(
+                "no model was chosen: give model='provider/model' in the agent's options", code="NO_ADAPTER"
+            )
+        route = await _route(agent, header.config)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        header = _with_defaults(header, route.info)
+        _log_header(agent, header, route.info)
+        if route.adapter is not None:
+            asked = None if listened else _asked(pipeline)
+            agent.settled = Settled(route, header.config.model, asked, session.request_header())
     if session.is_dirty:
         await session.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -297,7 +344,7 @@ def _header(agent: LoopAgent, pipeline: Pipeline) -> Header:
 
 
 async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
-    """Where a request goes. An adapter is asked about a model once, until the agent goes to another one."""
+    """Where a request goes."""
     adapter = agent.loop.models.get(config.provider)
     if adapter is None:
         known = ", ".join(agent.loop.models.providers) or "none"
@@ -305,14 +352,13 @@ async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
             f"there is no provider {config.provider!r}; registered are: {known}", code="NO_ADAPTER"
         )
         return Route(None, ModelInfo(), problem)
-    last = agent.known_model
-    if last is not None and last[0] is adapter and last[1] == config.model:
-        return Route(adapter, last[2])
+    last = agent.settled
+    if last is not None and last.route.adapter is adapter and last.model == config.model:
+        return last.route
     limit = agent.options.first_byte_timeout
     try:
         with trio.CancelScope(deadline=math.inf if limit is None else trio.current_time() + limit):
             info = await adapter.info(config.model)
-            agent.known_model = (adapter, config.model, info)
             return Route(adapter, info)
     except ModelError as exc:
         return Route(None, ModelInfo(), exc)
