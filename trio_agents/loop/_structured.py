@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from ..agent import Deliverable, Reply
 from ..errors import AnswerInvalid, UsageError
+from ..models._answers import ASKED, instructions
 from ..tools._schema import Describer, NotDescribable
 from ..tools._structuring import list_faults, structure_value
-from ..values import PluginSource, Refusal, TextBlock, TokenUsage, UserMessage
+from ..values import Refusal, TextBlock, TokenUsage, UserMessage
 from ._inside import waiting_for
 from ._receipts import NO_TOKENS
 from ._reply import reply_to, wait_or_withdraw
@@ -37,8 +38,6 @@ MAX_FAULTS: Final = 20
 """How many faults the model is told at a time."""
 
 _FENCE: Final = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
-
-_ASKED: Final = PluginSource(plugin="trio_agents", form="instructions")
 
 
 async def ask_typed(
@@ -75,7 +74,7 @@ async def ask_typed(
                 if check:
                     raise _invalid(reply, returns, faults)
                 return _with(reply, None, usage)
-            asked = UserMessage.from_text(_complaint(faults), source=_ASKED)
+            asked = UserMessage.from_text(_complaint(faults), source=ASKED)
 
 
 def _with(reply: Reply[None], value: T, usage: TokenUsage) -> Reply[T]:
@@ -105,10 +104,7 @@ def _instructions(returns: object) -> str:
         raise UsageError(f"returns= needs a type that JSON can express: {exc}") from None
     if describer.definitions:
         schema = {**schema, "$defs": dict(sorted(describer.definitions.items()))}
-    return (
-        "Give your final answer as one JSON value and nothing else: no explanation, no code fence. "
-        f"It must fit this JSON schema:\n{json.dumps(schema, ensure_ascii=False)}"
-    )
+    return instructions(schema)
 
 
 def _complaint(faults: list[str]) -> str:

@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..values._chunks import Chunk, FinishReason, MaxTokens, Refused, Stop, ToolCalls
 from ..values._json import JsonValue, load_json
 from ..values._messages import ReasoningBlock, TokenUsage, ToolCallBlock
+from ._answers import schema_asked_for
 from ._blocks import BlockWriter
 from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._failures import Redactor, error_from_event
@@ -54,6 +55,8 @@ class OpenAIChat:
             endpoint and `max_tokens`, which more servers know, elsewhere.
         replay_reasoning: send a model's own reasoning back while it is at work with tools, if the server gave it
             as text: some then require it. It is never sent after the next input, nor to another model.
+        enforce_schemas: send the schema that `ask(returns=...)` asks for as `response_format` too, in requests without
+            tools. For servers that hold a model to any JSON schema, as llama.cpp does.
         extra_body: further fields of every request, in the provider's own terms.
         connect_timeout, first_byte_timeout, silence_timeout, total_timeout: seconds, or None for no bound. The
             first byte is the first event that tells something; keep-alives do not end a silence.
@@ -75,6 +78,7 @@ class OpenAIChat:
         read_attachment: AttachmentReader | None = None,
         max_tokens_field: str | None = None,
         replay_reasoning: bool = True,
+        enforce_schemas: bool = False,
         extra_body: Mapping[str, JsonValue] | None = None,
         connect_timeout: float | None = 15.0,
         first_byte_timeout: float | None = 120.0,
@@ -93,6 +97,7 @@ class OpenAIChat:
         self._max_tokens_field = max_tokens_field or (
             "max_completion_tokens" if url.rstrip("/") == PUBLIC_URL else "max_tokens"
         )
+        self._enforce_schemas = enforce_schemas
         self._extra_body = dict(extra_body or {})
         self._endpoint = Endpoint(
             who=provider,
@@ -146,6 +151,8 @@ class OpenAIChat:
             max_tokens_field=self._max_tokens_field,
             replay_reasoning=self._replay_reasoning,
         )
+        if self._enforce_schemas:
+            body |= response_format(request)
         reader = ChatReader(self._provider, emit, self._endpoint.redact)
         await self._endpoint.exchange("chat/completions", encode_body(body | self._extra_body), reader)
 
@@ -175,6 +182,15 @@ def render_chat(
     return _render(
         request, entries, images or {}, max_tokens_field=max_tokens_field, replay_reasoning=replay_reasoning
     )
+
+
+def response_format(request: ModelRequest) -> dict[str, object]:
+    """The field that holds a model to the schema which the last input asks for: none beside tools, or without one."""
+    schema = None if request.tools else schema_asked_for(request.messages)
+    if schema is None:
+        return {}
+    form = {"name": "answer", "schema": schema, "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": form}}
 
 
 def _render(
