@@ -151,7 +151,10 @@ class Inbox:
     @trio.lowlevel.enable_ki_protection
     def insert(self, message: UserMessage, target: Target) -> None:
         """Like `append`, also after the agent's teardown began: for what its own work still leaves behind."""
-        self._check_new((message,))
+        if not isinstance(message, UserMessage):
+            raise MessageError(f"an inbox holds UserMessages, not {type(message).__name__}")
+        self._listener.check_message(message)
+        # Whether its id is pending already, the log itself looks at.
         start = self._length(target)
         self._pen.append(InboxSpliced(target=target, start=start, inserted=(message,)))
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from ..agent import AgentFailed
+from ..agent._inbox import NOTHING
 from ..agent._initiator import enter_for_good
 from ..errors import SessionLogError
 from ..scope._dispatch import notify
@@ -159,18 +160,11 @@ class Driver:
     ) -> None:
         """Write what closes the turn, in one append; a failed turn tells its failure in between."""
         agent = self._agent
-        plain = isinstance(end, Aborted) and agent.activity.is_plain
-        if plain:
-            turn.cancelled_ids |= {message.id for message in turn.claim.messages}
         try:
-            drafts, closed = turn.closers(aborted=isinstance(end, Aborted), overstayed=overstayed)
-            if isinstance(end, Failed):
-                self._append(turn, drafts, closed)
-                drafts, closed = [], []
-                self._tell_failure(turn, turn.last_step, end.error, error)
-            drafts += turn.claim.given_back(cancelled=plain)
-            drafts.append(TurnEnd(turn=turn.number, reason=end))
-            self._append(turn, drafts, closed)
+            if turn.step is None and turn.claim is NOTHING and type(end) is not Failed:
+                agent.pen.append(TurnEnd(turn=turn.number, reason=end))
+            else:
+                self._close_open(turn, end, error, overstayed=overstayed)
         except SessionLogError as exc:
             agent.owe(end, cancelled=turn.cancelled_ids)
             logger.error(
@@ -178,6 +172,22 @@ class Driver:
             )
         self._settle(turn, end, error)
         agent.renew_activity()
+
+    def _close_open(
+        self, turn: Turn, end: TurnEndReason, error: BaseException | None, *, overstayed: bool
+    ) -> None:
+        agent = self._agent
+        plain = isinstance(end, Aborted) and agent.activity.is_plain
+        if plain:
+            turn.cancelled_ids |= {message.id for message in turn.claim.messages}
+        drafts, closed = turn.closers(aborted=isinstance(end, Aborted), overstayed=overstayed)
+        if isinstance(end, Failed):
+            self._append(turn, drafts, closed)
+            drafts, closed = [], []
+            self._tell_failure(turn, turn.last_step, end.error, error)
+        drafts += turn.claim.given_back(cancelled=plain)
+        drafts.append(TurnEnd(turn=turn.number, reason=end))
+        self._append(turn, drafts, closed)
 
     def _append(self, turn: Turn, drafts: list[object], closed: list[Call]) -> None:
         if drafts:
@@ -187,6 +197,8 @@ class Driver:
 
     def _settle(self, turn: Turn, end: TurnEndReason, error: BaseException | None) -> None:
         receipts, self.receipts = self.receipts, []
+        if not receipts:
+            return
         outcome = TurnOutcome(turn.number, end, turn.answer, turn.usage, _original(error))
         returned = {message.id for message in turn.claim.messages}
         for receipt in receipts:

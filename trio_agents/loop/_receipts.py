@@ -74,7 +74,7 @@ class LoopReceipt:
     def settle_by(self, outcome: TurnOutcome, *, returned: set[str], discarded: set[str]) -> None:
         """Decide it by the turn that had claimed the message, given what that put back and what it cancelled."""
         what: Literal["claimed", "discarded", "returned"] = "claimed"
-        if self.message_id in discarded:
+        if discarded and self.message_id in discarded:
             what = "discarded"
         elif self.message_id in returned:
             what = "returned"

@@ -133,7 +133,7 @@ class Attempt:
 
     def emit(self, chunk: Chunk) -> None:
         """Take one chunk from the adapter: log it, then assemble it. Raises what the log raises."""
-        if self.is_over or self._activity.is_cancelled:
+        if self.is_over or self._activity.cause is not None:
             return  # nothing that comes after the end, or after a cancel, has any effect
         if not isinstance(chunk, Chunk):
             raise UsageError(f"an adapter emits chunks, not {type(chunk).__name__}")

@@ -199,7 +199,7 @@ class Turn:
             return self._decided
         if pipeline.listeners(TurnStopping):
             await pipeline.serial(TurnStopping(agent=agent, turn=self.number))
-        await trio.lowlevel.checkpoint_if_cancelled()
+            await trio.lowlevel.checkpoint_if_cancelled()
         if not agent.inbox.next_step:
             return self._decided
         self._continuations += 1

@@ -19,7 +19,6 @@ import contextvars
 import enum
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, TypeVarTuple, Unpack, final
 
 import trio
@@ -54,7 +53,7 @@ class Homes:
         """Start a task; False if the nursery takes none any more. No checkpoint: the task first runs later."""
         if not self.is_open:
             return False
-        self._context.run(partial(self._nursery.start_soon, fn, *args, name=name))
+        self._context.run(self._nursery.start_soon, fn, *args, name=name)  # type: ignore[arg-type]
         return True
 
     def cancel(self) -> None:

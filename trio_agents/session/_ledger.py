@@ -162,7 +162,7 @@ class Ledger:
         item = items[0]
         frequent = FREQUENT.get(type(item))
         if frequent is None:
-            return self._append_all(items, writer)
+            return self._append_other(item, writer)
         # One event of a frequent kind, in one piece: each further call would cost a tenth of encoding and writing it.
         wire_type, is_plain, rule = frequent
         state, history = self.state, self.history
@@ -203,6 +203,34 @@ class Ledger:
         elif kind is InboxSpliced:
             self._follow(event)
         elif (kind is TurnStart or kind is TurnEnd) and self._pending is not None:
+            self._pending.take(event)
+        return events
+
+    def _append_other(self, item: object, writer: Writer) -> tuple[Event, ...]:
+        """Append one event of any kind, a message for instance."""
+        event = event_of(item, self.history.length, self.now())
+        state, kind = self.state, type(event.data)
+        rule = RULES.get(kind)
+        if rule is not None:
+            problem = rule[0](state, event)
+            if problem is not None:
+                raise UsageError(f"{event.type} refused: {problem}")
+        if event.surface_op is not UNSET:
+            self.surface.check(event)
+        event, line = admit(event)
+        events = (event,)
+        try:
+            writer.write(events, (line,))
+        except SessionLogError as exc:
+            self._note(exc, (item,))
+            raise
+        if rule is not None:
+            self.state = rule[1](state, event)
+        self._take(event)
+        self._wake()
+        if self.observers or (self.runner is not None and self.runner.is_heard):
+            self._dispatch(events)
+        elif kind is UserMessage and self._pending is not None:
             self._pending.take(event)
         return events
 
@@ -354,10 +382,15 @@ class Ledger:
     def _follow(self, splice: Event) -> None:
         """What `_dispatch` does for a splice that nobody but who runs the session hears of."""
         removed = self.pending.apply(splice.data)
-        if self.runner is None:
+        runner = self.runner
+        if runner is None:
             return
+        escaped: BaseException | None = None
         self.dispatching = True
-        escaped = self._show(self.runner, splice, removed)
+        try:
+            runner.spliced(splice.data, removed)
+        except BaseException as exc:  # noqa: ASYNC103, BLE001  an exit is raised again when the section is over
+            escaped = self._inbox_failed(splice, exc)  # noqa: ASYNC104  likewise
         self.dispatching = False
         if self.deferred is not None:
             self._run_deferred()
@@ -369,10 +402,15 @@ class Ledger:
     ) -> BaseException | None:
         try:
             runner.spliced(event.data, removed)
-        except Exception:
-            logger.exception("session %s: the inbox failed on event %d", self.header.id, event.seq)
-        except BaseException as exc:  # noqa: ASYNC103, BLE001  raised again when the section is over
-            return exc  # noqa: ASYNC104  likewise
+        except BaseException as exc:  # noqa: ASYNC103, BLE001  an exit is raised again when the section is over
+            return self._inbox_failed(event, exc)  # noqa: ASYNC104  likewise
+        return None
+
+    def _inbox_failed(self, splice: Event, exc: BaseException) -> BaseException | None:
+        """Report a failure; what is no `Exception` is given back."""
+        if not isinstance(exc, Exception):
+            return exc
+        logger.error("session %s: the inbox failed on event %d", self.header.id, splice.seq, exc_info=exc)
         return None
 
     def _tell(self, fn: Observer, event: Event) -> BaseException | None:
