@@ -12,24 +12,18 @@ The rules that every adapter gets from here:
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
-import math
-import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, final
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Final, final
 
-import attrs
 import trio
-from msgspec import UNSET
 
 from ..errors import ModelError, UsageError
-from ..values._chunks import Chunk, Finish, FinishReason
-from ..values._json import FrozenJson, JsonValue, dump_json
-from ._blocks import BlockWriter
+from ._deadlines import Deadlines, Watch
 from ._failures import Redactor, error_from_response, request_id
+from ._reading import OnEvent, Reader, Verdict
 from ._sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -41,127 +35,9 @@ _ERROR_BODY_WAIT: Final = 5.0
 _DRAIN: Final = 0.5
 """Seconds that the end of a response may take after its last event; its connection can then be used again."""
 _CLOSE_GRACE: Final = 5.0
-_EPILOGUE: Final = 5.0
-"""Seconds of silence that are granted after the last content: some servers never say that they are done."""
 _MOST_PIECES: Final = 10_000
 """Pieces that are taken from a stream which should have ended at its next checkpoint."""
-_SLACK: Final = 0.01
-"""The share of a silence by which its end may be late."""
 _SECRET: Final = re.compile("(?i)auth|key|token|secret|cookie|password")
-
-
-class Verdict(enum.Enum):
-    """What an adapter says of an event."""
-
-    PROGRESS = 1
-    """It told something."""
-    NOTHING = 2
-    """It only kept the stream alive."""
-    ENDING = 3
-    """The answer is complete; facts such as the usage may follow."""
-    LAST = 4
-    """Nothing can follow."""
-
-
-OnEvent = Callable[[bytes, bytes], Verdict]
-
-
-class Reader(Protocol):
-    """Reads the events of one answer and emits its chunks."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the answer has all its content, so that only facts about it can be missing."""
-        ...
-
-    def read(self, name: bytes, data: bytes) -> Verdict:
-        """Take an event."""
-        ...
-
-    def finish(self) -> None:
-        """Emit the end of the answer, once; raise if it is not complete."""
-        ...
-
-
-class Progress:
-    """How far an answer is, and the chunk that ends it; what every reader has in common."""
-
-    def __init__(self, who: str, emit: Callable[[Chunk], None]) -> None:
-        self._who = who
-        self._emit = emit
-        self._finished = False
-        self.complete = False
-
-    def finish(self, blocks: BlockWriter, reason: FinishReason) -> None:
-        """Close every block and emit the end, with what the adapter keeps of the blocks. Only once.
-
-        Raises:
-            ModelError: the stream ended before the answer did (`STREAM_CLOSED`).
-        """
-        if self._finished:
-            return
-        if not self.complete:
-            raise ModelError(
-                f"the stream of {self._who} ended before its answer was complete", code="STREAM_CLOSED"
-            )
-        self._finished = True
-        blocks.close()
-        kept: JsonValue = {"response": None, "blocks": list(blocks.states)}
-        state = FrozenJson(dump_json(kept)) if any(blocks.states) else UNSET
-        self._emit(Finish(reason=reason, replay_state=state))
-
-
-@final
-@attrs.frozen(kw_only=True)
-class Deadlines:
-    """Seconds; None is without a bound.
-
-    Attributes:
-        connect: until a connection stands.
-        first_byte: from the request to the first event that tells something.
-        silence: between two such events.
-        total: for the whole request.
-    """
-
-    connect: float | None
-    first_byte: float | None
-    silence: float | None
-    total: float | None
-
-    def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self).items():
-            if value is not None and not (type(value) in {int, float} and 0 < value < math.inf):
-                raise UsageError(f"{name}_timeout is a positive number of seconds or None, not {value!r}")
-
-
-def load_httpx2(who: str) -> None:
-    """See that httpx2 can be imported: it is an extra, and slow to import inside a running loop.
-
-    Raises:
-        UsageError: it is not installed; the text says how to get it.
-    """
-    try:
-        import httpx2  # noqa: F401
-    except ModuleNotFoundError as exc:
-        raise UsageError(
-            f"{who} needs httpx2, which comes with an extra: pip install 'trio-agents[openai]'"
-        ) from exc
-
-
-def secret(who: str, value: str | None, variable: str) -> str | None:
-    """An API key, given or from the environment, without the blanks around it; None if there is none.
-
-    Raises:
-        UsageError: it holds characters that no HTTP header may hold. The text does not show it.
-    """
-    if value is None:
-        value = os.environ.get(variable)
-    if value is None or not value.strip():
-        return None
-    value = value.strip()
-    if not (value.isascii() and value.isprintable()):
-        raise UsageError(f"the API key of {who} holds characters that cannot be sent in an HTTP header")
-    return value
 
 
 @final
@@ -249,7 +125,7 @@ class Endpoint:
         """
         import httpx2
 
-        watch = _Watch(self._who, self._deadlines)
+        watch = Watch(self._who, self._deadlines)
         try:
             with watch.scope:
                 client = await self._get_client()
@@ -318,7 +194,7 @@ class Endpoint:
             )
         raise error
 
-    async def _pump(self, response: httpx2.Response, on_event: OnEvent, watch: _Watch) -> bool:
+    async def _pump(self, response: httpx2.Response, on_event: OnEvent, watch: Watch) -> bool:
         decoder = SseDecoder()
         parts = response.aiter_bytes()
         watch.request_id = request_id(response.headers)
@@ -374,7 +250,7 @@ def _make_client(url: httpx2.URL, max_connections: int) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(limits=limits)
 
 
-def _hand_over(events: list[tuple[bytes, bytes]], on_event: OnEvent, watch: _Watch) -> bool:
+def _hand_over(events: list[tuple[bytes, bytes]], on_event: OnEvent, watch: Watch) -> bool:
     seen = Verdict.NOTHING
     for name, data in events:
         verdict = on_event(name, data)
@@ -389,7 +265,7 @@ def _hand_over(events: list[tuple[bytes, bytes]], on_event: OnEvent, watch: _Wat
     return False
 
 
-async def _drain(parts: AsyncIterator[bytes], watch: _Watch) -> None:
+async def _drain(parts: AsyncIterator[bytes], watch: Watch) -> None:
     """Read on to the end of a response that has said everything, so that its connection can be used again."""
     import httpx2
 
@@ -406,54 +282,3 @@ async def _cancel_to_the_end(parts: AsyncIterator[bytes]) -> None:
         with contextlib.suppress(StopAsyncIteration):
             for _ in range(_MOST_PIECES):
                 await anext(parts)
-
-
-@final
-class _Watch:
-    """Holds the deadlines of one request: which one is running, and what its passing means."""
-
-    def __init__(self, who: str, deadlines: Deadlines) -> None:
-        self._who = who
-        self._silence = math.inf if deadlines.silence is None else deadlines.silence
-        now = trio.current_time()
-        self._end = now + (math.inf if deadlines.total is None else deadlines.total)
-        first = now + (math.inf if deadlines.first_byte is None else deadlines.first_byte)
-        self._deadlines = deadlines
-        self._started = False
-        self._is_moved = False
-        self.request_id: str | None = None
-        self.scope = trio.CancelScope(deadline=min(first, self._end))
-
-    def progress(self) -> None:
-        """Something was told, and has been handed over: the silence is measured from now."""
-        self._started = True
-        now = trio.current_time()
-        # Moving a deadline costs as much as reading a chunk: it is set a little late, and then left for a while.
-        if self.scope.deadline < min(now + self._silence, self._end) or not self._is_moved:
-            self._is_moved = True
-            self.scope.deadline = min(now + self._silence * (1 + _SLACK), self._end)
-
-    def ending(self) -> None:
-        """The answer is complete: what may still follow is not worth a long wait."""
-        self._started = True
-        self.scope.deadline = min(trio.current_time() + min(_EPILOGUE, self._silence), self._end)
-
-    def done(self) -> None:
-        """Nothing more is waited for."""
-        self.scope.deadline = math.inf
-
-    def connect_timeout(self) -> ModelError:
-        """The error of a connection that did not come to be."""
-        return ModelError(
-            f"no connection to {self._who} within {self._deadlines.connect:g} s", code="TIMEOUT"
-        )
-
-    def timeout(self) -> ModelError:
-        """The error of the deadline that has passed."""
-        if self.scope.deadline >= self._end:
-            text = f"the answer of {self._who} was not complete within {self._deadlines.total:g} s"
-        elif self._started:
-            text = f"{self._who} fell silent for {self._deadlines.silence:g} s in the middle of its answer"
-        else:
-            text = f"{self._who} did not begin to answer within {self._deadlines.first_byte:g} s"
-        return ModelError(text, code="TIMEOUT", request_id=self.request_id)

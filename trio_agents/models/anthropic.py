@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
-import trio
 from msgspec import UNSET, Struct
 
 from ..errors import ModelError, UsageError
@@ -17,16 +15,16 @@ from ..values._json import JsonValue, load_json
 from ..values._messages import ContentBlock, ImageBlock, ReasoningBlock, TokenUsage, ToolCallBlock
 from ._blocks import BlockWriter
 from ._contract import AttachmentReader, ModelInfo, ModelRequest
+from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import NO_OUTPUT, Answered, Asked, Entry, Part, Said, project
-from ._http import Deadlines, Endpoint, Progress, Verdict, load_httpx2, secret
-from ._rendering import Images, arguments_object, decode_event, encode_body, image, load_images, texts
+from ._reading import Progress, Verdict
+from ._rendering import Images, arguments_object, decode_event, image, texts
+from ._service import Dialect, Service
 
 if TYPE_CHECKING:
     import httpx2
 
-PUBLIC_URL: Final = "https://api.anthropic.com"
-VERSION: Final = "2023-06-01"
 EFFORTS: Final[Mapping[str, int]] = {"low": 2048, "medium": 8192, "high": 24576}
 """Tokens of thinking that each effort allows; `none` asks for no thinking."""
 
@@ -36,6 +34,23 @@ _ANSWER: Final = 1024
 
 _BEGIN: Final = "(The conversation begins with your message.)"
 _GO_ON: Final = "(Your last message was cut off. Go on.)"
+
+
+def _clean_id(call_id: str) -> str:
+    """An id of the alphabet that the protocol allows."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)[:56]
+
+
+MESSAGES: Final = Dialect(
+    adapter="Anthropic",
+    public_url="https://api.anthropic.com",
+    url_variable="ANTHROPIC_BASE_URL",
+    key_variable="ANTHROPIC_API_KEY",
+    path="v1/messages",
+    key_header="x-api-key",
+    headers={"anthropic-version": "2023-06-01"},
+    clean_id=_clean_id,
+)
 
 
 @final
@@ -82,50 +97,46 @@ class Anthropic:
         total_timeout: float | None = None,
         max_connections: int = 100,
     ) -> None:
-        load_httpx2("Anthropic")
         if type(default_max_tokens) is not int or default_max_tokens < 1:
             raise UsageError(f"default_max_tokens is a positive int, not {default_max_tokens!r}")
-        url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or PUBLIC_URL
-        key = secret(provider, api_key, "ANTHROPIC_API_KEY")
-        self._provider = provider
-        self._needs_key = key is None and url.rstrip("/") == PUBLIC_URL and client is None
-        self._models = dict(models or {})
-        self._read_attachment = read_attachment
-        self._default_max_tokens = default_max_tokens
-        self._efforts = dict(efforts)
-        self._cache = cache
-        self._extra_body = dict(extra_body or {})
-        self._endpoint = Endpoint(
-            who=provider,
-            base_url=url,
-            headers={"anthropic-version": VERSION, **(headers or {})},
-            secrets={} if key is None else {"x-api-key": key},
+        self._service = Service(
+            MESSAGES,
+            api_key=api_key,
+            base_url=base_url,
+            provider=provider,
+            headers=headers,
+            client=client,
+            models=models,
+            read_attachment=read_attachment,
+            extra_body=extra_body,
             deadlines=Deadlines(
                 connect=connect_timeout,
                 first_byte=first_byte_timeout,
                 silence=silence_timeout,
                 total=total_timeout,
             ),
-            client=client,
             max_connections=max_connections,
+            unknown=ModelInfo(default_max_tokens=default_max_tokens),
         )
+        self._default_max_tokens = default_max_tokens
+        self._efforts = dict(efforts)
+        self._cache = cache
 
     @property
     def provider(self) -> str:
         """The name before the slash in `provider/model`."""
-        return self._provider
+        return self._service.provider
 
     def __repr__(self) -> str:
-        return f"Anthropic(provider={self._provider!r}, base_url={self._endpoint.shown_url!r})"
+        return repr(self._service)
 
     async def info(self, model: str) -> ModelInfo:
         """What the constructor was told of a model; nothing is asked of the provider."""
-        await trio.lowlevel.checkpoint()
-        return self._models.get(model, ModelInfo(default_max_tokens=self._default_max_tokens))
+        return await self._service.info(model)
 
     async def aclose(self) -> None:
         """Close the connections of our own client. A later request opens new ones."""
-        await self._endpoint.aclose()
+        await self._service.aclose()
 
     async def stream(self, request: ModelRequest, emit: Callable[[Chunk], None]) -> None:
         """Send the request and push the answer's chunks, in order, as they come.
@@ -133,13 +144,7 @@ class Anthropic:
         Raises:
             ModelError: the request failed, before or during the answer.
         """
-        if self._needs_key:
-            raise ModelError(
-                f"{self._provider} needs an API key: set ANTHROPIC_API_KEY, or give api_key=",
-                code="MISSING_CREDENTIAL",
-            )
-        entries = _project(request)
-        images = await load_images(entries, request, self._read_attachment)
+        entries, images = await self._service.prepare(request)
         body = _render(
             request,
             entries,
@@ -148,8 +153,7 @@ class Anthropic:
             efforts=self._efforts,
             cache=self._cache,
         )
-        reader = AnthropicReader(self._provider, emit, self._endpoint.redact)
-        await self._endpoint.exchange("v1/messages", encode_body(body | self._extra_body), reader)
+        await self._service.send(body, emit, AnthropicReader)
 
 
 # --- requests ---------------------------------------------------------------------------------------
@@ -171,21 +175,17 @@ def render_anthropic(
     """
     return _render(
         request,
-        _project(request),
+        project(
+            request.messages,
+            provider=request.provider,
+            model=request.model,
+            clean_id=MESSAGES.clean_id,
+        ),
         images or {},
         default_max_tokens=default_max_tokens,
         efforts=efforts,
         cache=cache,
     )
-
-
-def _project(request: ModelRequest) -> list[Entry]:
-    return project(request.messages, provider=request.provider, model=request.model, clean_id=_clean_id)
-
-
-def _clean_id(call_id: str) -> str:
-    """An id of the alphabet that the protocol allows."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)[:56]
 
 
 def _render(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
-import trio
 from msgspec import UNSET, Struct
 
 from ..errors import ModelError
@@ -17,25 +15,33 @@ from ..values._messages import ReasoningBlock, TokenUsage, ToolCallBlock
 from ._answers import schema_asked_for
 from ._blocks import BlockWriter
 from ._contract import AttachmentReader, ModelInfo, ModelRequest
+from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, Said, project
-from ._http import Deadlines, Endpoint, Progress, Verdict, load_httpx2, secret
+from ._reading import Progress, Verdict
 from ._rendering import (
     Images,
     arguments_text,
     decode_event,
-    encode_body,
     image,
-    load_images,
     pictures,
     result_text,
     texts,
 )
+from ._service import Dialect, Service
 
 if TYPE_CHECKING:
     import httpx2
 
-PUBLIC_URL: Final = "https://api.openai.com/v1"
+CHAT: Final = Dialect(
+    adapter="OpenAIChat",
+    public_url="https://api.openai.com/v1",
+    url_variable="OPENAI_BASE_URL",
+    key_variable="OPENAI_API_KEY",
+    path="chat/completions",
+    key_header="authorization",
+    key_prefix="Bearer ",
+)
 
 
 @final
@@ -86,50 +92,45 @@ class OpenAIChat:
         total_timeout: float | None = None,
         max_connections: int = 100,
     ) -> None:
-        load_httpx2("OpenAIChat")
-        url = base_url or os.environ.get("OPENAI_BASE_URL") or PUBLIC_URL
-        key = secret(provider, api_key, "OPENAI_API_KEY")
-        self._provider = provider
-        self._needs_key = key is None and url.rstrip("/") == PUBLIC_URL and client is None
-        self._models = dict(models or {})
-        self._read_attachment = read_attachment
-        self._replay_reasoning = replay_reasoning
-        self._max_tokens_field = max_tokens_field or (
-            "max_completion_tokens" if url.rstrip("/") == PUBLIC_URL else "max_tokens"
-        )
-        self._enforce_schemas = enforce_schemas
-        self._extra_body = dict(extra_body or {})
-        self._endpoint = Endpoint(
-            who=provider,
-            base_url=url,
-            headers=dict(headers or {}),
-            secrets={} if key is None else {"authorization": f"Bearer {key}"},
+        self._service = Service(
+            CHAT,
+            api_key=api_key,
+            base_url=base_url,
+            provider=provider,
+            headers=headers,
+            client=client,
+            models=models,
+            read_attachment=read_attachment,
+            extra_body=extra_body,
             deadlines=Deadlines(
                 connect=connect_timeout,
                 first_byte=first_byte_timeout,
                 silence=silence_timeout,
                 total=total_timeout,
             ),
-            client=client,
             max_connections=max_connections,
+        )
+        self._replay_reasoning = replay_reasoning
+        self._enforce_schemas = enforce_schemas
+        self._max_tokens_field = max_tokens_field or (
+            "max_completion_tokens" if self._service.is_public else "max_tokens"
         )
 
     @property
     def provider(self) -> str:
         """The name before the slash in `provider/model`."""
-        return self._provider
+        return self._service.provider
 
     def __repr__(self) -> str:
-        return f"OpenAIChat(provider={self._provider!r}, base_url={self._endpoint.shown_url!r})"
+        return repr(self._service)
 
     async def info(self, model: str) -> ModelInfo:
         """What the constructor was told of a model; nothing is asked of the provider."""
-        await trio.lowlevel.checkpoint()
-        return self._models.get(model, ModelInfo())
+        return await self._service.info(model)
 
     async def aclose(self) -> None:
         """Close the connections of our own client. A later request opens new ones."""
-        await self._endpoint.aclose()
+        await self._service.aclose()
 
     async def stream(self, request: ModelRequest, emit: Callable[[Chunk], None]) -> None:
         """Send the request and push the answer's chunks, in order, as they come.
@@ -137,13 +138,7 @@ class OpenAIChat:
         Raises:
             ModelError: the request failed, before or during the answer.
         """
-        if self._needs_key:
-            raise ModelError(
-                f"{self._provider} needs an API key: set OPENAI_API_KEY, or give api_key=",
-                code="MISSING_CREDENTIAL",
-            )
-        entries = project(request.messages, provider=request.provider, model=request.model)
-        images = await load_images(entries, request, self._read_attachment)
+        entries, images = await self._service.prepare(request)
         body = _render(
             request,
             entries,
@@ -153,8 +148,7 @@ class OpenAIChat:
         )
         if self._enforce_schemas:
             body |= response_format(request)
-        reader = ChatReader(self._provider, emit, self._endpoint.redact)
-        await self._endpoint.exchange("chat/completions", encode_body(body | self._extra_body), reader)
+        await self._service.send(body, emit, ChatReader)
 
 
 # --- requests ---------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.unit.models.samples import (
     user,
 )
 from trio_agents.errors import ModelError
-from trio_agents.models import ModelInfo, OpenAIResponses
+from trio_agents.models import OpenAIResponses
 from trio_agents.models._rendering import encode_body
 from trio_agents.models.openai_responses import render_responses
 from trio_agents.values import (
@@ -261,26 +261,3 @@ async def test_failures(piece: bytes, code: str) -> None:
     with pytest.raises(ModelError) as caught:
         await answer(piece)
     assert caught.value.code == code
-
-
-# --- configuration ------------------------------------------------------------------------------------
-
-
-async def test_key_address_and_information(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    model = OpenAIResponses(models={"m": ModelInfo(context_window=5)})
-    with pytest.raises(ModelError, match="OPENAI_API_KEY") as caught:
-        await collect(model)
-    assert caught.value.code == "MISSING_CREDENTIAL"
-    assert repr(model) == "OpenAIResponses(provider='openai-responses', base_url='https://api.openai.com/v1')"
-    assert await model.info("m") == ModelInfo(context_window=5)
-    assert await model.info("n") == ModelInfo()
-    assert model.provider == "openai-responses"
-    await model.aclose()
-
-
-async def test_extra_fields() -> None:
-    model, requests = adapter(completed(), extra_body={"service_tier": "flex"})
-    await collect(model)
-    assert json.loads(requests[0].content)["service_tier"] == "flex"

@@ -1,0 +1,131 @@
+"""What every adapter over HTTP is told by its constructor and its environment, and does alike."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+import trio
+
+from tests.unit.models.protocols import KEY, KINDS, Kind
+from tests.unit.models.samples import collect, picture, request, said, user
+from trio_agents.errors import ModelError, UsageError
+from trio_agents.models import ModelInfo
+from trio_agents.values import Attachment, Finish, Stop
+
+pytestmark = pytest.mark.parametrize("kind", KINDS, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in KINDS:
+        for name in (kind.key_variable, kind.url_variable):
+            monkeypatch.delenv(name, raising=False)
+
+
+async def test_the_public_endpoint(kind: Kind) -> None:
+    model, requests = kind.answering()
+    chunks = await collect(model)
+    assert chunks[-1] == Finish(reason=Stop())
+    [asked] = requests
+    assert (asked.method, str(asked.url)) == ("POST", f"{kind.public_url}{kind.path}")
+    assert asked.headers[kind.key_header] == f"{kind.key_prefix}{KEY}"
+
+
+async def test_the_public_endpoint_needs_a_key(kind: Kind) -> None:
+    model = kind.make()
+    with pytest.raises(ModelError, match=kind.key_variable) as caught:
+        await collect(model)
+    assert caught.value.code == "MISSING_CREDENTIAL"
+    assert repr(model) == f"{kind.make.__name__}(provider={kind.provider!r}, base_url={kind.public_url!r})"
+    assert model.provider == kind.provider
+    await model.aclose()
+
+
+async def test_key_and_address_from_the_environment(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kind.key_variable, f" {KEY}\n")
+    monkeypatch.setenv(kind.url_variable, "http://localhost:9/base/")
+    model, requests = kind.answering(api_key=None)
+    await collect(model)
+    assert str(requests[0].url) == f"http://localhost:9/base{kind.path}"
+    assert requests[0].headers[kind.key_header] == f"{kind.key_prefix}{KEY}"
+    assert "http://localhost:9/base'" in repr(model)
+
+
+async def test_another_endpoint_may_do_without_a_key(kind: Kind) -> None:
+    model, requests = kind.answering(
+        api_key=None, base_url="http://localhost:9/v1", headers={"x-team": "blue"}, provider="mine"
+    )
+    await collect(model)
+    assert kind.key_header not in requests[0].headers
+    assert requests[0].headers["x-team"] == "blue"
+    assert model.provider == "mine"
+
+
+async def test_a_header_of_the_caller_beats_the_key(kind: Kind) -> None:
+    model, requests = kind.answering(headers={kind.key_header.title(): "Basic abc"})
+    await collect(model)
+    assert requests[0].headers.get_list(kind.key_header) == ["Basic abc"]
+
+
+async def test_a_query_stays_with_every_request(kind: Kind) -> None:
+    model, requests = kind.answering(base_url="http://x.test/v1/?api-version=3")
+    await collect(model)
+    assert str(requests[0].url) == f"http://x.test/v1{kind.path}?api-version=3"
+
+
+async def test_extra_fields(kind: Kind) -> None:
+    model, requests = kind.answering(extra_body={"seed": 3})
+    await collect(model)
+    assert json.loads(requests[0].content)["seed"] == 3
+
+
+@pytest.mark.parametrize("url", ["api.test/v1", "ftp://x.test", "http://", "http://[::1"])
+def test_a_base_url_is_an_http_url(kind: Kind, url: str) -> None:
+    with pytest.raises(UsageError, match=f"base URL of {kind.provider}"):
+        kind.make(api_key=KEY, base_url=url)
+
+
+@pytest.mark.parametrize("name", ["connect", "first_byte", "silence", "total"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "3"])
+def test_deadlines_are_positive(kind: Kind, name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{name}_timeout is a positive number"):
+        kind.make(api_key=KEY, **{f"{name}_timeout": value})
+
+
+async def test_info_is_what_the_constructor_was_told(kind: Kind) -> None:
+    model = kind.make(api_key=KEY, models={"m": ModelInfo(context_window=5)})
+    assert await model.info("m") == ModelInfo(context_window=5)
+    assert (await model.info("n")).context_window is None
+
+
+async def test_a_callers_client_stays_open(kind: Kind) -> None:
+    model: Any = kind.answering()[0]
+    await model.aclose()
+    assert await collect(model)
+
+
+async def test_images_come_from_the_request_or_the_constructor(kind: Kind) -> None:
+    async def read(attachment: Attachment) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return attachment.attachment_id.encode() * 50_000
+
+    asked = request(user(picture("A")), said("x"), user(picture("A"), picture("BCD"), id="u2"))
+    model, requests = kind.answering(read_attachment=read)
+    await collect(model, asked)
+    assert "QkNEQkNE" in requests[0].content.decode()
+
+    bare, requests = kind.answering()
+    with pytest.raises(ModelError, match="message 'u'") as caught:
+        await collect(bare, asked)
+    assert caught.value.code == "UNSUPPORTED_CONTENT"
+    await collect(bare, request(user(picture("A")), read_attachment=read))
+    assert "QUFB" in requests[0].content.decode()
+
+
+def test_a_missing_extra_is_named(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(UsageError, match=rf"{kind.make.__name__} needs httpx2.*trio-agents\[openai\]"):
+        kind.make(api_key=KEY)
