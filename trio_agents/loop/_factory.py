@@ -22,6 +22,7 @@ from ..values import mint_id, now_ms
 from ._agent import LoopAgent
 from ._lifecycle import LOOP_CLOSED, OWNER_CLOSED, Birth, Creation, Handle, aborted, check_wanted, roll_back
 from ._recovery import Recovery
+from ._request import Routes
 
 BUSY_PAUSE: Final = 0.05
 """Seconds between two looks at a lock that another process holds, at first; it doubles up to a second."""
@@ -40,6 +41,7 @@ class AgentLoop:
         "is_closing",
         "is_draining",
         "models",
+        "routes",
         "store",
     )
 
@@ -47,6 +49,7 @@ class AgentLoop:
         self.core: RegistryCore = core
         self.homes: Homes = homes
         self.models: ModelRegistry = models
+        self.routes: Routes = Routes()
         self.store: SessionStore = core.store
         self._fork_into = fork_into(self.store)
         self.is_closing: bool = False

@@ -65,22 +65,47 @@ class Route:
 
 
 @final
+class Routes:
+    """The routes that were found, for all agents together: an adapter is asked about a model once.
+
+    Names come from whoever chooses models, so there is an end to how many are kept.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Route] = {}
+
+    def get(self, provider: str, model: str) -> Route | None:
+        """The route to a model, or None if nobody has asked yet. Its provider may have got another adapter since."""
+        return self._found.get((provider, model))
+
+    def keep(self, provider: str, model: str, route: Route) -> Route:
+        """Remember a route, and give it back."""
+        if len(self._found) >= MOST_ROUTES:
+            self._found.clear()
+        self._found[provider, model] = route
+        return route
+
+
+MOST_ROUTES: Final = 1000
+
+
+@final
 class Settled:
     """What the last request of an agent was settled to: while nothing that it depends on changes, so is the next.
 
     Attributes:
-        route: where it went. The adapter is asked about a model once, until the agent goes to another one.
-        model: the name of that model.
-        asked: selection, system prompt and tools that it was made of, or None if a listener had a say in it.
+        route: where it went.
+        asked: selection, system prompt and tools that it was made of.
         header: the header in the log that says it.
     """
 
-    __slots__ = ("asked", "header", "model", "route")
+    __slots__ = ("asked", "header", "route")
 
-    def __init__(self, route: Route, model: str, asked: _Asked | None, header: Header | None) -> None:
+    def __init__(self, route: Route, asked: _Asked, header: Header | None) -> None:
         self.route: Route = route
-        self.model: str = model
-        self.asked: _Asked | None = asked
+        self.asked: _Asked = asked
         self.header: Header | None = header
 
     def fits(self, agent: LoopAgent, pipeline: Pipeline) -> bool:
@@ -290,9 +315,8 @@ async def prepare(
         await trio.lowlevel.checkpoint_if_cancelled()
         header = _with_defaults(header, route.info)
         _log_header(agent, header, route.info)
-        if route.adapter is not None:
-            asked = None if listened else _asked(pipeline)
-            agent.settled = Settled(route, header.config.model, asked, session.request_header())
+        if route.adapter is not None and not listened:
+            agent.settled = Settled(route, _asked(pipeline), session.request_header())
     if session.is_dirty:
         await session.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -352,14 +376,14 @@ async def _route(agent: LoopAgent, config: RequestConfig) -> Route:
             f"there is no provider {config.provider!r}; registered are: {known}", code="NO_ADAPTER"
         )
         return Route(None, ModelInfo(), problem)
-    last = agent.settled
-    if last is not None and last.route.adapter is adapter and last.model == config.model:
-        return last.route
+    asked = agent.loop.routes.get(config.provider, config.model)
+    if asked is not None and asked.adapter is adapter:
+        return asked
     limit = agent.options.first_byte_timeout
     try:
         with trio.CancelScope(deadline=math.inf if limit is None else trio.current_time() + limit):
             info = await adapter.info(config.model)
-            return Route(adapter, info)
+            return agent.loop.routes.keep(config.provider, config.model, Route(adapter, info))
     except ModelError as exc:
         return Route(None, ModelInfo(), exc)
     except Exception as exc:  # noqa: BLE001 - the adapter's failure, like one of its streams

@@ -76,7 +76,7 @@ class ModelAdapter(Protocol):
         ...
 
     async def info(self, model: str) -> ModelInfo:
-        """What is known of a model.
+        """What is known of a model. Asked once for all agents of a runtime; a refusal is asked again.
 
         Raises:
             ModelError: there is no such model (`UNKNOWN_MODEL`), or it cannot be asked.
