@@ -37,10 +37,13 @@ async def echo(x: str) -> str:
     return x
 
 
+CALL: Final = Reply.tool_call("echo", {"x": "1"})
+
+
 def call_then_text(request: ModelRequest) -> Reply:
     """Ask for the tool once, then answer."""
     last = request.messages[-1].content[-1]
-    return OK if isinstance(last, ToolResultBlock) else Reply.tool_call("echo", {"x": "1"})
+    return OK if isinstance(last, ToolResultBlock) else CALL
 
 
 def model(script: object = OK) -> ScriptedModel:
