@@ -78,7 +78,12 @@ from .errors import (
     UsageError as UsageError,
     ValueNotJsonError as ValueNotJsonError,
 )
-from .plugins import DEFAULT_PLUGINS as DEFAULT_PLUGINS, Plugin as Plugin, RetryPolicy as RetryPolicy
+from .plugins import (
+    DEFAULT_PLUGINS as DEFAULT_PLUGINS,
+    Fallback as Fallback,
+    Plugin as Plugin,
+    RetryPolicy as RetryPolicy,
+)
 from .prompt import Section as Section, Variable as Variable
 from .runtime import Runtime as Runtime, open_runtime as open_runtime, run as run
 from .session import Event as Event, Session as Session, register_event as register_event

@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from .._public import publish as _publish
 from ..agent import Scope
+from ._fallback import Fallback as Fallback
 from ._reconstruction import ReconstructionCheck as ReconstructionCheck
 from ._retry import RetryPolicy as RetryPolicy
 
