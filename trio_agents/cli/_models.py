@@ -7,17 +7,29 @@ from collections.abc import Callable
 from typing import Final
 
 from ..errors import UsageError
-from ..models import Anthropic, DemoModel, ModelAdapter, OpenAIChat, OpenAIResponses
+from ..models import Anthropic, DemoModel, LocalModel, ModelAdapter, OpenAIChat, OpenAIResponses
 
 DEMO: Final = "demo/demo"
 
-PROVIDERS: Final[dict[str, Callable[[], ModelAdapter]]] = {
-    "anthropic": Anthropic,
-    "demo": DemoModel,
-    "openai": OpenAIChat,
-    "openai-responses": lambda: OpenAIResponses(provider="openai-responses"),
+
+def _local(model: str) -> LocalModel:
+    if model == "smollm2":
+        return LocalModel()
+    if model.endswith(".gguf"):
+        return LocalModel(model, name=model)
+    raise UsageError(
+        f"no local model {model!r}: there is smollm2, or the path of a GGUF file, local/./model.gguf"
+    )
+
+
+PROVIDERS: Final[dict[str, Callable[[str], ModelAdapter]]] = {
+    "anthropic": lambda _: Anthropic(),
+    "demo": lambda _: DemoModel(),
+    "local": _local,
+    "openai": lambda _: OpenAIChat(),
+    "openai-responses": lambda _: OpenAIResponses(provider="openai-responses"),
 }
-"""How the adapter of each provider is made; each takes its key and address from the environment."""
+"""How the adapter of each provider is made, for a model's name; keys and addresses come from the environment."""
 
 
 def default_model() -> str:
@@ -35,7 +47,7 @@ def adapter_for(model: str) -> ModelAdapter:
     """The adapter for `provider/model`.
 
     Raises:
-        UsageError: it is named otherwise, or there is no such provider.
+        UsageError: it is named otherwise, or there is no such provider, or no such model on this machine.
     """
     provider, slash, name = model.partition("/")
     known = ", ".join(sorted(PROVIDERS))
@@ -44,4 +56,4 @@ def adapter_for(model: str) -> ModelAdapter:
     make = PROVIDERS.get(provider)
     if make is None:
         raise UsageError(f"unknown model {model!r}: there is no provider {provider!r}, there are {known}")
-    return make()
+    return make(name)

@@ -21,6 +21,7 @@ from .scripted import ScriptedModel as ScriptedModel
 if TYPE_CHECKING:
     from .anthropic import Anthropic as Anthropic
     from .demo import DemoModel as DemoModel
+    from .local import LocalModel as LocalModel
     from .openai import OpenAIChat as OpenAIChat
     from .openai_responses import OpenAIResponses as OpenAIResponses
     from .replay import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _LATER: Final = {
     "Anthropic": "anthropic",
     "DemoModel": "demo",
+    "LocalModel": "local",
     "OpenAIChat": "openai",
     "OpenAIResponses": "openai_responses",
     "RecordedAttempt": "replay",
