@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._public import lazily as _lazily, publish as _publish
 from ._contract import ModelAdapter as ModelAdapter, ModelInfo as ModelInfo, ModelRequest as ModelRequest
+from ._limits import Limited as Limited, Limits as Limits
 from ._registry import ModelRegistry as ModelRegistry
 from ._reply import (
     Call as Call,
