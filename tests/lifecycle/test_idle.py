@@ -43,6 +43,29 @@ async def test_an_agent_that_has_worked_holds_no_task() -> None:
         assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 
+async def test_an_agent_that_has_ended_waits_for_no_garbage_collector() -> None:
+    """Nothing of it is held in a circle, so it is freed as soon as nobody holds it."""
+    async with runtime() as rt:
+
+        async def live_and_end() -> None:
+            async with rt.scope.open_agent(model=MODEL) as agent:
+                await agent.ask("x")
+
+        await live_and_end()
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await live_and_end()
+            gc.collect()
+            left = [type(found) for found in gc.garbage if type(found).__module__.startswith("trio_agents")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert left == []
+
+
 async def test_closing_many_is_linear() -> None:
     """Counted, not timed: each agent is settled once, and there is a checkpoint for every 64."""
     steps = {}

@@ -112,7 +112,7 @@ class Entry(Generic[T]):
             UsageError: already announced, or no longer live.
         """
         if self.state is EntryState.DETACHED:
-            raise UsageError(f"{self.directory.what} {self.id!r} is not live; it cannot be announced")
+            raise UsageError(f"this {self.directory.what} is not live; it cannot be announced")
         if self.state is not EntryState.ENTERED:
             raise UsageError(f"{self.directory.what} {self.id!r} was already announced")
         self.state = EntryState.ANNOUNCING
@@ -142,6 +142,8 @@ class Entry(Generic[T]):
                 listeners = self.scope.listeners(self.directory.disposed)
                 if listeners:
                     notify(listeners, self.directory.tell_disposed(self.value))
+            # Who keeps a token of this publication does not keep what was published.
+            self.value = None  # type: ignore[assignment]  # nobody asks a detached entry for it
 
 
 @final

@@ -146,6 +146,12 @@ class Scope(OwnerScope):
         # Not kept: of an idle agent it would be a good part of the memory.
         return "unnamed" if self._agent is None else f"agent {self._agent.id}"
 
+    def let_go(self) -> None:
+        """Hold the agent and its life no longer, as its last act: so nothing of it waits for the garbage collector."""
+        self._name = self.name
+        self._agent = None
+        self.life = self.homes.ended
+
     # --- agents -------------------------------------------------------------------------------
 
     @property
@@ -155,7 +161,7 @@ class Scope(OwnerScope):
 
     @property
     def agent(self) -> Agent | None:
-        """The agent whose scope this is, or None."""
+        """The agent whose scope this is; None if it is no agent's, or that has ended."""
         return self._agent
 
     @property

@@ -157,6 +157,8 @@ class Handle(Lifetime, AgentHandle):
             assert owner is not None
             owner.release(self)
             agent.loop.release(self)
+            if self._failures is None:
+                agent.let_go()
 
     async def _end_work(self, deadline: float) -> None:
         agent = self._agent

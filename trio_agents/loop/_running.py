@@ -339,6 +339,11 @@ class Running:
         self._move(Input.PUBLISH)
         self._answer_latch()
 
+    def let_go(self) -> None:
+        """It has ended: hold only what is there to be read, in no circle."""
+        self._inbox = None  # made again for whoever still looks at it
+        self.scope.let_go()
+
     def begin_closing(self) -> None:
         """Take nothing any more."""
         self._is_closing = True

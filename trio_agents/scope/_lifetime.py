@@ -40,7 +40,7 @@ class Homes:
     Tasks start in the context in which the runtime was opened, never in their spawner's.
     """
 
-    __slots__ = ("_context", "_nursery", "heard", "is_open")
+    __slots__ = ("_context", "_nursery", "ended", "heard", "is_open")
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -48,6 +48,7 @@ class Homes:
         self.heard: dict[type, int] = {}  # listeners of each hook in all scopes together: mostly, none
         # Cleared before the nursery refuses tasks: a nursery closes one step before the code after its block runs.
         self.is_open: bool = True
+        self.ended: Lifetime = _Ended(self)
 
     def spawn(self, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: *Ts, name: str) -> bool:
         """Start a task; False if the nursery takes none any more. No checkpoint: the task first runs later."""
@@ -194,6 +195,20 @@ class Lifetime:
     def _deadline(self) -> float:
         """Until when, on Trio's clock, the parts of this end may take; what is late is cancelled and named."""
         return trio.current_time() + GRACE
+
+
+@final
+class _Ended(Lifetime):
+    """What an ended scope has in place of its life: over, with nothing to tell, and nobody's."""
+
+    __slots__ = ()
+
+    def __init__(self, homes: Homes) -> None:
+        super().__init__(homes)
+        self._state = State.ENDED
+
+    def _describe(self) -> str:
+        return "what has ended"
 
 
 LAST_PART: Final = 5.0

@@ -443,6 +443,7 @@ class Ledger:
     def close(self) -> None:
         """End appends and followers."""
         self.closed = True
+        self.runner = None
         self._wake()
 
 
