@@ -70,6 +70,7 @@ from .errors import (
     TeardownError as TeardownError,
     ToolArgumentsError as ToolArgumentsError,
     ToolError as ToolError,
+    ToolServerError as ToolServerError,
     TrioAgentsError as TrioAgentsError,
     TurnAborted as TurnAborted,
     TurnBlocked as TurnBlocked,

@@ -32,6 +32,7 @@ TrioAgentsError
 ├── ModelError                    the provider, or the way to it, failed; carries the failure
 ├── ToolError                     a tool failed in a way that the model should read
 │   ├── ToolArgumentsError        arguments do not fit; lists every fault with its path
+│   ├── ToolServerError           a server of tools cannot be reached, is gone, or does not keep to its protocol
 │   └── FatalToolError            raised by a tool to end the turn
 ├── TeardownError                 an end was reached, but something failed on the way
 └── InternalError                 a bug in this package
@@ -320,6 +321,18 @@ class ToolArgumentsError(ToolError):
         )
         self.tool = tool
         self.faults: tuple[str, ...] = tuple(faults)
+
+
+class ToolServerError(ToolError):
+    """A server of tools cannot be reached, is gone, is silent, or does not keep to its protocol.
+
+    Attributes:
+        server: the name that it was given here.
+    """
+
+    def __init__(self, message: str, *, server: str, code: str) -> None:
+        super().__init__(message, code=code)
+        self.server: str = server
 
 
 class FatalToolError(ToolError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .._public import publish as _publish
+from ._child import ChildProcess as ChildProcess, ProcessBlock as ProcessBlock, open_process as open_process
 from ._context import ToolContext as ToolContext
 from ._definition import (
     Arguments as Arguments,

@@ -14,6 +14,7 @@ import functools
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
@@ -26,7 +27,7 @@ _DRAIN: Final = 16
 """Chunks that are still read after the child has exited: more than a pipe holds, and no more."""
 
 _POLL: Final = 0.01
-_KILLED: Final = 5.0
+KILLED: Final = 5.0
 """Seconds that a killed process may take to be gone; only one that hangs in the kernel takes any."""
 
 
@@ -71,7 +72,7 @@ async def run_group(
         OSError: it cannot be started.
     """
     # Uncancellable once begun, so the process is never started and then forgotten.
-    process = await trio.to_thread.run_sync(functools.partial(_spawn, argv, cwd=cwd, env=env))
+    process = await trio.to_thread.run_sync(functools.partial(spawn, argv, cwd=cwd, env=env))
     exited = False
     try:
         with trio.move_on_after(timeout):
@@ -79,9 +80,9 @@ async def run_group(
             exited = True
     finally:
         patience = leftover_grace if exited else grace
-        with trio.move_on_after(patience + _KILLED, shield=True):
-            await _end(process, patience)
-        _close(process)
+        with trio.move_on_after(patience + KILLED, shield=True):
+            await end_group(process, patience)
+        close(process)
     return Exit(code=process.returncode, timed_out=not exited)
 
 
@@ -99,7 +100,7 @@ async def _collect_until_exit(process: subprocess.Popen[bytes], receive: Callabl
                 nursery.cancel_scope.cancel()
 
         nursery.start_soon(collect, name="output of a command")
-        await _wait_exited(process)
+        await wait_exited(process)
         nursery.cancel_scope.cancel()
     if failed:
         raise failed[0]
@@ -122,7 +123,7 @@ async def _collect(pipe: int, receive: Callable[[bytes], None]) -> None:
             receive(data)
 
 
-async def _wait_exited(process: subprocess.Popen[bytes]) -> None:
+async def wait_exited(process: subprocess.Popen[bytes]) -> None:
     """Return when the process has exited, without reaping it where the platform allows."""
     if process.returncode is not None:
         await trio.lowlevel.checkpoint()
@@ -138,7 +139,7 @@ async def _wait_exited(process: subprocess.Popen[bytes]) -> None:
         os.close(descriptor)
 
 
-async def _end(process: subprocess.Popen[bytes], grace: float) -> None:
+async def end_group(process: subprocess.Popen[bytes], grace: float) -> None:
     """End the group: TERM, and KILL if anything of it is still there after the grace."""
     group = process.pid
     gone = False
@@ -151,11 +152,13 @@ async def _end(process: subprocess.Popen[bytes], grace: float) -> None:
         await _wait_gone(process)
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
+def close(process: subprocess.Popen[bytes]) -> None:
+    """Close its pipes: its group has ended, or has got its KILL."""
     if process.poll() is None:
         process.returncode = -signal.SIGKILL  # it hangs in the kernel; the signal waits for it there
-    assert process.stdout is not None
-    process.stdout.close()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
     _running.discard(process.pid)
 
 
@@ -168,7 +171,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 async def _wait_gone(process: subprocess.Popen[bytes]) -> None:
     """Reap the child when it has exited; return when no member of its group is alive."""
-    await _wait_exited(process)
+    await wait_exited(process)
     process.poll()
     await _wait_empty(process.pid)
 
@@ -208,33 +211,61 @@ def _has_living_member(group: int) -> bool:
 # --- the last resort ------------------------------------------------------------------------------
 
 _running: Final[set[int]] = set()
+_starting: Final = threading.Lock()
+"""Held from before a process exists until it is noted, so that the last resort misses none."""
+_PATIENCE: Final = 1.0
 
 
-def _spawn(argv: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603 - running what was asked for is the purpose
-        argv,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    _running.add(process.pid)
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
+def spawn(
+    argv: Sequence[str],
+    *,
+    cwd: str | None,
+    env: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
+    stderr: int = subprocess.STDOUT,
+) -> subprocess.Popen[bytes]:
+    """Start a program as the leader of a session, and so of a process group, of its own. Blocks."""
+    with _starting:
+        process = subprocess.Popen(  # noqa: S603 - running what was asked for is the purpose
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        _running.add(process.pid)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            os.set_blocking(
+                pipe.fileno(), False
+            )  # ours alone: the child's ends are descriptions of their own
     return process
 
 
 def kill_running_commands() -> None:
-    """Kill every command that is running, with its group, at once. Synchronous; any thread may call it.
+    """Kill every command and every child process that is running, with its group, at once.
+
+    Synchronous; any thread may call it.
 
     This runs by itself when the interpreter exits. Call it before an `os._exit`.
     """
-    for group in tuple(_running):
-        _signal(group, signal.SIGKILL)
+    noted = _starting.acquire(timeout=_PATIENCE)
+    try:
+        for group in tuple(_running):
+            _signal(group, signal.SIGKILL)
+    finally:
+        if noted:
+            _starting.release()
+
+
+def _in_a_fork() -> None:
+    _running.clear()  # the processes are the parent's, and so is whoever was starting one
+    if _starting.locked():
+        _starting.release()
 
 
 atexit.register(kill_running_commands)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_running.clear)  # the commands are the parent's
+    os.register_at_fork(after_in_child=_in_a_fork)

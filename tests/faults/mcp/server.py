@@ -1,0 +1,192 @@
+"""A server of tools for the tests, which can misbehave. It speaks the protocol by hand, so it starts at once.
+
+Arguments, any of them: `orphan` (ignore TERM and the end of the input, and leave a grandchild that does likewise), `mute`
+(answer nothing), `fail` (say why and exit), `noisy` (write what is no message), `early` (tell a change before the first
+list), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+MODES = set(sys.argv[1:])
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+writing = threading.Lock()
+cancelled: list[Any] = []
+hanging: dict[Any, threading.Event] = {}
+extra = [arg.partition("=")[2] for arg in sys.argv[1:] if arg.startswith("tool=")]
+
+
+def send(**message: Any) -> None:
+    with writing:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def changed() -> None:
+    send(method="notifications/tools/list_changed")
+
+
+def text(value: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}], **more}
+
+
+def tools() -> list[dict[str, Any]]:
+    plain = {"type": "object"}
+    hints = {"look": {"readOnlyHint": True}, "set": {"idempotentHint": True}}
+    names = [
+        "echo", "look", "set", "env", "pid", "picture", "facts", "bad", "exit", "close", "deaf", "refuse", "nonsense",
+        "silent", "steps", "wait", "cancelled", "change", "odd.name", *extra,
+    ]  # fmt: skip
+    return [
+        {
+            "name": name,
+            "description": f"The tool {name}.",
+            "inputSchema": plain,
+            "annotations": hints.get(name, {}),
+        }
+        for name in names
+    ]
+
+
+def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa: C901 - one case a tool
+    """Run a tool in a thread of its own."""
+    match name:
+        case "echo" | "look" | "set" | "odd.name":
+            send(id=id, result=text(given.get("text", "")))
+        case "env":
+            send(id=id, result=text(json.dumps(dict(os.environ))))
+        case "pid":
+            send(id=id, result=text(str(os.getpid())))
+        case "picture":
+            data = base64.b64encode(PIXEL).decode()
+            content = [
+                {"type": "image", "data": data, "mimeType": "image/png"},
+                {"type": "image", "data": "PHN2Zz4=", "mimeType": "image/svg+xml"},
+                {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+                {"type": "resource_link", "name": "r", "uri": "file:///r"},
+                {"type": "resource", "resource": {"uri": "file:///t", "text": "inside"}},
+            ]
+            send(id=id, result={"content": content})
+        case "facts":
+            send(id=id, result={"content": [], "structuredContent": {"n": 1}})
+        case "bad":
+            send(id=id, result=text("it did not work", isError=True))
+        case "exit":
+            print(f"going down, key {os.environ.get('SECRET_KEY')}", file=sys.stderr, flush=True)
+            if given.get("leave"):  # somebody who holds the pipes
+                subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            os._exit(given.get("code", 3))
+        case "close":
+            os.close(1)
+            time.sleep(60)
+        case "deaf":
+            os.close(0)
+            time.sleep(60)
+        case "refuse":
+            send(id=id, error={"code": -32000, "message": f"no, not with {os.environ.get('SECRET_KEY')}"})
+        case "nonsense":
+            send(id=id, result={"content": 7})
+        case "silent":
+            while True:
+                time.sleep(0.05)
+                send(method="notifications/message", params={"level": "info", "data": "still here"})
+                send(id=f"ping-{time.monotonic()}", method="ping")
+        case "steps":
+            for step in range(given["count"]):
+                time.sleep(given["every"])
+                params = {
+                    "progressToken": token,
+                    "progress": step + 1,
+                    "total": given["count"],
+                    "message": f"s{step}",
+                }
+                send(method="notifications/progress", params=params)
+            send(id=id, result=text("all steps"))
+        case "wait":
+            hanging[id] = threading.Event()
+            hanging[id].wait()
+        case "cancelled":
+            send(id=id, result=text(str(len(cancelled))))
+        case "change":
+            extra[:] = given["extra"]
+            changed()
+            send(id=id, result=text("changed"))
+        case _:
+            send(id=id, result=text(f"{name} at work"))
+
+
+def answer(message: dict[str, Any]) -> None:
+    id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+    match method:
+        case "initialize":
+            send(
+                id=id,
+                result={
+                    "protocolVersion": params["protocolVersion"],
+                    "capabilities": {"tools": {"listChanged": True}},
+                    "serverInfo": {"name": "test", "version": "1"},
+                    "instructions": "Use it well.",
+                },
+            )
+            if "early" in MODES:
+                extra[:] = ["early"]
+                changed()
+        case "tools/list":
+            listed = tools()
+            if "amid" in MODES:
+                MODES.discard("amid")
+                extra[:] = ["amid"]
+                changed()
+            send(id=id, result={"tools": listed})
+        case "tools/call":
+            token = (params.get("_meta") or {}).get("progressToken")
+            given = params.get("arguments") or {}
+            threading.Thread(target=call, args=(id, params["name"], given, token), daemon=True).start()
+        case "notifications/cancelled":
+            cancelled.append(params["requestId"])
+            if params["requestId"] in hanging:
+                hanging[params["requestId"]].set()
+        case _ if id is not None and method is not None:
+            send(id=id, error={"code": -32601, "message": "no such method"})
+
+
+def main() -> None:
+    if "fail" in MODES:
+        print("there is no key", file=sys.stderr)
+        sys.exit(4)
+    if "orphan" in MODES:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.Popen(
+            [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(99)"]
+        )
+    if "noisy" in MODES:
+        print("Welcome!\n\n{not json", flush=True)
+    if "mute" in MODES:
+        time.sleep(60)
+    for arg in sys.argv[1:]:
+        if arg.startswith("once="):
+            with Path(arg.removeprefix("once=")).open("a+") as file:
+                file.seek(0)
+                if file.read():
+                    sys.exit(5)
+                file.write("x")
+    for line in sys.stdin:
+        answer(json.loads(line))
+    if "orphan" in MODES:
+        time.sleep(99)
+
+
+if __name__ == "__main__":
+    main()
