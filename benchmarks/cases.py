@@ -272,6 +272,24 @@ CASES: Final[tuple[Case, ...]] = (
         counted={"turns": 2, "pieces": 200},
     ),
     Case(
+        name="wire",
+        group="Turns",
+        title="A long answer over HTTP, per chunk",
+        about=(
+            "400 events of a chat completion out of httpx2's mock transport. By hand: lines, typed JSON, the text, and "
+            "nothing else. Then the adapter alone, which keeps deadlines and assembles blocks; then an agent with it, "
+            "which logs each chunk, in memory and on a disk."
+        ),
+        sizes={OURS: {"turns": 10, "pieces": 400}},
+        metrics=(
+            Metric(key="bare", title="by hand"),
+            Metric(key="adapter", title="the adapter"),
+            Metric(key="memory", title="an agent, in memory", aims=(Aim(times=4, of="bare"),)),
+            Metric(key="written", title="an agent, written", aims=(Aim(times=4, of="bare"),)),
+        ),
+        counted={"turns": 2, "pieces": 200},
+    ),
+    Case(
         name="latency",
         group="Turns",
         title="How long `ask` takes, and how it is spread",

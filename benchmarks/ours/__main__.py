@@ -9,7 +9,7 @@ import trio
 from benchmarks.counting import Tally
 from benchmarks.worker import Round, about, converse
 
-from . import durable, lifecycle, turns
+from . import durable, lifecycle, turns, wire
 
 FUNCTIONS = {
     fn.__name__: fn
@@ -36,6 +36,7 @@ FUNCTIONS = {
         durable.durable_create,
         durable.resume,
         durable.stall,
+        wire.wire,
     )
 }
 

@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 import trio_agents as ta
 from benchmarks.counting import Tally
 from benchmarks.subjects import scratch_place
-from trio_agents.models import ModelRequest, Reply, ScriptedModel
+from trio_agents.models import ModelAdapter, ModelRequest, Reply, ScriptedModel
 from trio_agents.storage import Files
 from trio_agents.values import COMPLETED, Finish, Stop, TextDelta, ToolResultBlock
 
@@ -103,13 +103,15 @@ async def opened(
     tier: Literal["memory", "written", "synced"] = "memory",
     *,
     script: object = OK,
+    adapter: ModelAdapter | None = None,
     tally: Tally | None = None,
     files: Files | None = None,
     root: str | None = None,
 ) -> AsyncIterator[ta.Runtime]:
-    """A runtime over a store of this durability."""
+    """A runtime over a store of this durability; a scripted model answers, unless there is another adapter."""
+    models = [model(script) if adapter is None else adapter]
     if tier == "memory":
-        async with ta.open_runtime(models=[model(script)]) as runtime:
+        async with ta.open_runtime(models=models) as runtime:
             for waste in _wasted:
                 waste.on_open(runtime)
             yield runtime
@@ -118,7 +120,7 @@ async def opened(
         used = files or (tally.files() if tally else Files())
         more = {name: value for waste in _wasted for name, value in waste.store.items()}
         store = ta.JsonlStore(root or made, durability=tier, files=used, **more)
-        async with ta.open_runtime(store=store, models=[model(script)]) as runtime:
+        async with ta.open_runtime(store=store, models=models) as runtime:
             for waste in _wasted:
                 waste.on_open(runtime)
             yield runtime

@@ -27,23 +27,23 @@ class _Halves:
     Written apart they would be two half characters in memory and one character in the log.
     """
 
-    __slots__ = ("_high",)
+    __slots__ = ("high",)
 
     def __init__(self) -> None:
-        self._high = ""
+        self.high = ""
 
     def join(self, piece: str) -> str:
         """The piece with the half that was kept before it, and without a half at its end, which is kept now."""
-        if self._high:
-            piece = (self._high + piece).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            self._high = ""
+        if self.high:
+            piece = (self.high + piece).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            self.high = ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
-            piece, self._high = piece[:-1], piece[-1]
+            piece, self.high = piece[:-1], piece[-1]
         return piece
 
     def rest(self) -> str:
         """A half that never got its other half."""
-        high, self._high = self._high, ""
+        high, self.high = self.high, ""
         return high
 
 
@@ -131,7 +131,9 @@ class BlockWriter:
             return
         rest = prose.halves.rest()
         if rest:
-            self._delta(prose, rest)
+            prose.pieces.append(rest)
+            make = TextDelta if prose.is_text else ReasoningDelta
+            self._emit(make(index=prose.index, text=rest))
         text = "".join(prose.pieces)
         self._states[prose.index] = prose.state
         block = TextBlock(text=text) if prose.is_text else ReasoningBlock(text=text)
@@ -145,13 +147,12 @@ class BlockWriter:
             self.open_prose(is_text=is_text)
             prose = self._prose
             assert prose is not None
-        piece = prose.halves.join(piece)
-        if piece:
-            self._delta(prose, piece)
-
-    def _delta(self, prose: _Prose, piece: str) -> None:
+        if prose.halves.high or "\ud800" <= piece[-1] <= "\udbff":
+            piece = prose.halves.join(piece)
+            if not piece:
+                return
         prose.pieces.append(piece)
-        make = TextDelta if prose.is_text else ReasoningDelta
+        make = TextDelta if is_text else ReasoningDelta
         self._emit(make(index=prose.index, text=piece))
 
     # --- tool calls

@@ -23,7 +23,7 @@ import trio
 from ..errors import ModelError, UsageError
 from ._deadlines import Deadlines, Watch
 from ._failures import Redactor, error_from_response, request_id
-from ._reading import OnEvent, Reader, Verdict
+from ._reading import NOTHING, PROGRESS, OnEvent, Reader, Verdict
 from ._sse import SseDecoder
 
 if TYPE_CHECKING:
@@ -251,16 +251,16 @@ def _make_client(url: httpx2.URL, max_connections: int) -> httpx2.AsyncClient:
 
 
 def _hand_over(events: list[tuple[bytes, bytes]], on_event: OnEvent, watch: Watch) -> bool:
-    seen = Verdict.NOTHING
+    seen = NOTHING
     for name, data in events:
         verdict = on_event(name, data)
-        if verdict is Verdict.LAST:
-            return True
-        if verdict is not Verdict.NOTHING:
+        if verdict is not NOTHING:
+            if verdict is Verdict.LAST:
+                return True
             seen = verdict
-    if seen is Verdict.PROGRESS:
+    if seen is PROGRESS:
         watch.progress()
-    elif seen is Verdict.ENDING:
+    elif seen is not NOTHING:
         watch.ending()
     return False
 

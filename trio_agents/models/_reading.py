@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import UNSET
 
@@ -26,6 +26,10 @@ class Verdict(enum.Enum):
     LAST = 4
     """Nothing can follow."""
 
+
+NOTHING: Final = Verdict.NOTHING
+PROGRESS: Final = Verdict.PROGRESS
+"""What is said of almost every event; older interpreters look a member of an enumeration up slowly."""
 
 OnEvent = Callable[[bytes, bytes], Verdict]
 

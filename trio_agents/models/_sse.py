@@ -8,6 +8,8 @@ from ..errors import ModelError
 
 MAX_EVENT: Final = 32 * 1024 * 1024
 """Bytes of one event. A provider's largest honest event is a complete answer."""
+_LF: Final = 10
+_CR: Final = 13
 
 
 @final
@@ -30,11 +32,18 @@ class SseDecoder:
         Raises:
             ModelError: an event is larger than the bound (`MALFORMED_RESPONSE`).
         """
-        if self._is_between and self._is_one_line(piece):
-            return [(b"", piece[6:-2])]
-        if self._pending_cr or b"\r" in piece:
+        if (
+            self._is_between
+            and piece.startswith(b"data: ")
+            and piece.find(b"\n") == len(piece) - 2
+            and piece[-1] == _LF
+            and _CR not in piece
+            and len(piece) <= self._max_event
+        ):
+            return [(b"", piece[6:-2])]  # one whole event of one line of data, as by far the most are
+        if self._pending_cr or _CR in piece:
             piece = self._line_feeds(piece)
-        if b"\n" not in piece:
+        if _LF not in piece:
             self._grow(len(piece))
             self._partial.append(piece)
             self._is_between = False
@@ -53,16 +62,6 @@ class SseDecoder:
     def close(self) -> list[tuple[bytes, bytes]]:
         """Take the end of the stream: servers that forget the last blank line lose nothing."""
         return self._lines([b"".join(self._partial), b""])
-
-    def _is_one_line(self, piece: bytes) -> bool:
-        """Whether a piece is one whole event of one line of data, as by far the most are."""
-        return (
-            piece.startswith(b"data: ")
-            and piece.endswith(b"\n\n")
-            and piece.count(b"\n") == 2
-            and b"\r" not in piece
-            and len(piece) <= self._max_event
-        )
 
     def _line_feeds(self, piece: bytes) -> bytes:
         """The same with each line ended by a line feed; a carriage return at the end waits for what follows it."""

@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import NO_OUTPUT, Answered, Asked, Entry, Part, Said, project
-from ._reading import Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Progress, Verdict
 from ._rendering import Images, arguments_object, decode_event, image, texts
 from ._service import Dialect, Service
 
@@ -417,7 +417,7 @@ class AnthropicReader:
             return Verdict.LAST
         elif kind == "error":
             raise error_from_event(self._who, load_json(bytes(event.error) or b"null"), self._redact)
-        return Verdict.NOTHING
+        return NOTHING
 
     def _start(self, index: int, block: _Block) -> Verdict:
         if block.type == "tool_use":
@@ -431,7 +431,7 @@ class AnthropicReader:
                 self._blocks.prose_state({"signature": block.signature})
         elif block.text:
             self._blocks.text(block.text)
-        return Verdict.PROGRESS
+        return PROGRESS
 
     def _delta(self, index: int, delta: _Delta) -> Verdict:
         if delta.text:
@@ -443,8 +443,8 @@ class AnthropicReader:
         elif delta.partial_json:
             self._blocks.call(index, "", "", delta.partial_json)
         else:
-            return Verdict.NOTHING
-        return Verdict.PROGRESS
+            return NOTHING
+        return PROGRESS
 
     def _count(self, usage: _Usage | None) -> None:
         """Take over the counts that are there: the end corrects the start, field by field."""

@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, Said, project
-from ._reading import Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Progress, Verdict
 from ._rendering import (
     Images,
     arguments_text,
@@ -339,15 +339,20 @@ class _Usage(Struct, gc=False):
     prompt_cache_hit_tokens: int | None = None
 
 
+_NO_ERROR: Final = msgspec.Raw()
+
+
 class _ChatChunk(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = _NO_ERROR
 
 
 _decoder: Final = msgspec.json.Decoder(_ChatChunk)
 
 _REASONS: Final[Mapping[str, FinishReason]] = {"length": MaxTokens(), "content_filter": Refused()}
+_SHORT: Final = 20
+"""Bytes of an event that may be no JSON but the protocol's last word."""
 _FAILED: Final = frozenset({"error", "insufficient_system_resource"})
 
 
@@ -374,12 +379,12 @@ class ChatReader:
         Raises:
             ModelError: it is malformed, or says that the request failed.
         """
-        if data.strip() == b"[DONE]":
+        if len(data) < _SHORT and data.strip() == b"[DONE]":
             self._progress.complete = True
             self.finish()
             return Verdict.LAST
         chunk = decode_event(_decoder, data, self._who, self._redact)
-        if bytes(chunk.error) not in {b"", b"null"}:
+        if chunk.error is not _NO_ERROR and bytes(chunk.error) != b"null":
             raise error_from_event(self._who, load_json(bytes(chunk.error)), self._redact)
         progress = False
         for choice in chunk.choices or ():
@@ -391,7 +396,7 @@ class ChatReader:
                 self._blocks.usage(usage)
         if self._reason is not None:
             return Verdict.ENDING
-        return Verdict.PROGRESS if progress else Verdict.NOTHING
+        return PROGRESS if progress else NOTHING
 
     def _choice(self, choice: _Choice) -> bool:
         progress = False

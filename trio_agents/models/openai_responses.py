@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, project
-from ._reading import Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Progress, Verdict
 from ._rendering import (
     Images,
     arguments_text,
@@ -317,7 +317,7 @@ class ResponsesReader:
             ModelError: it is malformed, or says that the request failed.
         """
         if data.strip() == b"[DONE]":
-            return Verdict.LAST if self.complete else Verdict.NOTHING
+            return Verdict.LAST if self.complete else NOTHING
         event = decode_event(_decoder, data, self._who, self._redact)
         kind = event.type
         if event.delta is not None:
@@ -332,11 +332,11 @@ class ResponsesReader:
             raise error_from_event(self._who, load_json(bytes(event.response.error) or b"null"), self._redact)
         elif kind == "error":
             raise error_from_event(self._who, load_json(data), self._redact)
-        return Verdict.NOTHING
+        return NOTHING
 
     def _delta(self, event: _Event, delta: str) -> Verdict:
         if not delta:
-            return Verdict.NOTHING
+            return NOTHING
         if event.type in _TEXTS:
             self._blocks.text(delta)
             if event.type == "response.refusal.delta":
@@ -347,8 +347,8 @@ class ResponsesReader:
             self._with_arguments.add(event.output_index)
             self._blocks.call(event.output_index, "", "", delta)
         else:
-            return Verdict.NOTHING
-        return Verdict.PROGRESS
+            return NOTHING
+        return PROGRESS
 
     def _item(self, index: int, item: _Item, *, is_done: bool) -> Verdict:
         if item.type == "function_call":
@@ -364,7 +364,7 @@ class ResponsesReader:
                 self._blocks.close_prose()
         elif item.type == "message" and is_done:
             self._blocks.close_prose()
-        return Verdict.PROGRESS
+        return PROGRESS
 
     def _end(self, response: _Response) -> Verdict:
         usage = response.usage
