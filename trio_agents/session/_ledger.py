@@ -34,7 +34,7 @@ from ._events import (
 from ._grammar import RULES, START, State
 from ._header import SessionHeader
 from ._history import Events, History
-from ._packing import SHORTEST_RUN
+from ._packing import DELTAS, SHORTEST_RUN
 from ._pending import ABOUT_INBOX, Pending
 from ._surface import Surface
 
@@ -96,10 +96,10 @@ class Ledger:
     __slots__ = (
         "_pending",
         "_surface",
-        "chunks",
         "closed",
         "context",
         "deferred",
+        "deltas",
         "dispatching",
         "fork_into",
         "header",
@@ -127,7 +127,7 @@ class Ledger:
         self.context: RequestContext | None = None
         self.observers: tuple[Entry, ...] = ()
         self.runner: LogRunner | None = None
-        self.chunks: int = 0  # since the last step ended
+        self.deltas: int = 0  # since the last step ended
         self.dispatching: bool = False
         self.deferred: list[Callable[[], object]] | None = None
         self.closed: bool = False
@@ -191,7 +191,8 @@ class Ledger:
         history.append(event)
         kind = type(item)
         if kind is AssistantChunk:
-            self.chunks += 1
+            if type(item.chunk) in DELTAS:  # type: ignore[attr-defined]  # the kind says what it is
+                self.deltas += 1
         elif kind is StepEnd:
             self._end_step()
         elif kind is RequestHeader or kind is RequestContext:
@@ -330,16 +331,16 @@ class Ledger:
             return
         kind = type(event.data)
         if kind is AssistantChunk:
-            self.chunks += 1
+            self.deltas += type(event.data.chunk) in DELTAS
         elif kind is StepEnd:
             self._end_step()
         elif kind is RequestHeader or kind is RequestContext:
             self._take_request(event)
 
     def _end_step(self) -> None:
-        if self.chunks >= SHORTEST_RUN:
+        if self.deltas >= SHORTEST_RUN:
             self.history.compact()
-        self.chunks = 0
+        self.deltas = 0
 
     def _take_request(self, event: Event) -> None:
         if type(event.data) is RequestHeader:

@@ -99,6 +99,10 @@ class ChunkRun(Struct, frozen=True, gc=False):
 # --- packing --------------------------------------------------------------------------------------
 
 
+DELTAS: Final[frozenset[type[Any]]] = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
+"""The chunks of which runs are made."""
+
+
 def pack(events: Iterable[Event | ChunkRun]) -> list[Event | ChunkRun]:
     """One batch with each run of three or more like deltas as a `ChunkRun`; everything else as it is."""
     packed: list[Event | ChunkRun] = []

@@ -17,7 +17,7 @@ from ..errors import (
 )
 from ..session._events import Event, ForeignEvent
 from ..session._header import SessionHeader
-from ..session._packing import SHORTEST_RUN, pack
+from ..session._packing import DELTAS, SHORTEST_RUN, pack
 from ..values._messages import Attachment
 from ._attachments import admit, digest_of, references
 from ._contract import LogWriter, OpenedLog, SessionSummary, StoredSession, Verdict
@@ -102,7 +102,8 @@ class _MemoryWriter:
         """Pack the chunks whose neighbours are known."""
         if self._kept is not None and self._chunks:
             chunks, self._chunks = self._chunks, None
-            self._kept.records.extend(chunks if len(chunks) < SHORTEST_RUN else pack(chunks))
+            deltas = sum([type(event.data.chunk) in DELTAS for event in chunks])
+            self._kept.records.extend(chunks if deltas < SHORTEST_RUN else pack(chunks))
 
     async def barrier(self) -> None:
         """A checkpoint."""

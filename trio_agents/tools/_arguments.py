@@ -25,9 +25,7 @@ def parse_object(tool: str, raw: str) -> dict[str, JsonValue]:
     if not raw.strip():
         return {}
     try:
-        value: object = json.loads(
-            raw, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
-        )
+        value: object = _decoder.decode(raw)
     except Fault as exc:
         raise ToolArgumentsError(tool, [f"$: {exc}"]) from None
     except RecursionError:
@@ -61,6 +59,11 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
                 raise Fault(f"the key {quote(key)} stands twice in one object")
             seen.add(key)
     return value
+
+
+_decoder: Final = json.JSONDecoder(
+    parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
+)
 
 
 def structure(tool: str, fields: Mapping[str, Field], given: Mapping[str, object]) -> dict[str, object]:
