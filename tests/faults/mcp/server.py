@@ -86,7 +86,7 @@ def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa
         case "exit":
             print(f"going down, key {os.environ.get('SECRET_KEY')}", file=sys.stderr, flush=True)
             if given.get("leave"):  # somebody who holds the pipes
-                subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+                subprocess.Popen(["/bin/sh", "-c", "exec sleep 60"])
             os._exit(given.get("code", 3))
         case "close":
             os.close(1)
@@ -168,9 +168,7 @@ def main() -> None:
         sys.exit(4)
     if "orphan" in MODES:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        subprocess.Popen(
-            [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(99)"]
-        )
+        subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; exec sleep 99"])
     if "noisy" in MODES:
         print("Welcome!\n\n{not json", flush=True)
     if "mute" in MODES:

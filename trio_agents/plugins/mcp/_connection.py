@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger("trio_agents")
 
 _NAME: Final = re.compile("[A-Za-z0-9-]{1,32}")
-_FIRST_PAUSE: Final = 0.5
+_FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 30.0
 _STEADY: Final = 30.0
 """Seconds after which a connection counts as one that stood; the pauses begin afresh."""

@@ -22,10 +22,12 @@ def check_installed() -> None:
 
 
 async def load(name: str) -> ModuleType:
-    """Import a module of this package that needs `mcp`, in a thread. A checkpoint.
+    """Import a module of this package that needs `mcp`, in a thread. A checkpoint; if it is cancelled, the import goes on.
 
     Raises:
         UsageError: the extra is not installed.
     """
     check_installed()
-    return await trio.to_thread.run_sync(importlib.import_module, f"{__package__}.{name}")
+    return await trio.to_thread.run_sync(
+        importlib.import_module, f"{__package__}.{name}", abandon_on_cancel=True
+    )
