@@ -25,8 +25,17 @@ def _absent(*_: object) -> NoReturn:
     raise OSError(errno.ENOSYS, "this system has no such function")
 
 
+def _ignored(*_: object) -> None:
+    pass
+
+
 # macOS has no fdatasync; there fsync is what there is.
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+# Nor has it posix_fadvise, which is only ever a hint.
+_fadvise: Callable[[int, int, int, int], None] = getattr(os, "posix_fadvise", _ignored)
+DONTNEED: Final[int] = getattr(os, "POSIX_FADV_DONTNEED", 0)
+"""Advice by which Linux starts to write what is not on the disk yet, and does not wait for it."""
+
 _pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _absent)
 _pwrite: Callable[[int, bytes, int], int] = getattr(os, "pwrite", _absent)
 
@@ -47,6 +56,7 @@ class Files:
     ftruncate: Callable[[int, int], None] = os.ftruncate
     fdatasync: Callable[[int], None] = _fdatasync
     fsync: Callable[[int], None] = os.fsync
+    posix_fadvise: Callable[[int, int, int, int], None] = _fadvise
     fstat: Callable[[int], os.stat_result] = os.fstat
     stat: Callable[[str], os.stat_result] = os.stat
     link: Callable[[str, str], None] = os.link

@@ -10,7 +10,6 @@ refused or accepted as a whole; a refusal leaves them held.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -23,7 +22,7 @@ from ..session._packing import ChunkRun, pack
 from ._creation import Beginning, create_log
 from ._delay import Delay
 from ._descriptors import Descriptor, Descriptors
-from ._files import UPDATE, Files, storage_error, sync_directory, write_all
+from ._files import Files, storage_error, write_all
 from ._lock import SessionLock
 from ._sync import SyncJob, SyncWorker
 from ._zstd import FrameWriter
@@ -383,18 +382,8 @@ class LogFileWriter:
         descriptor = self._descriptor or self._reopen()
         descriptor.was_used = True
         descriptor.pin()
-        files, fd, directories = self._shop.files, descriptor.fd, self._directories
-        path, size = self._path, self._size
-        doubtful = (self._synced_size, size) if self._suspect else None
 
-        def work() -> None:
-            if doubtful is not None:
-                _write_again(files, path, *doubtful)
-            files.fdatasync(fd)
-            for directory in directories:
-                sync_directory(files, directory)
-
-        def finish() -> None:
+        def finish(job: SyncJob) -> None:
             descriptor.unpin()
             self._job = None
             if job.error is not None:
@@ -403,9 +392,19 @@ class LogFileWriter:
                 self._suspect = False
                 self._directories = ()
                 self._synced = job.covers
-                self._synced_size = size
+                self._synced_size = job.size
 
-        job = self._job = SyncJob(work, finish, self._writes)
+        job = self._job = SyncJob(
+            self._shop.files,
+            descriptor.fd,
+            finish,
+            covers=self._writes,
+            start=self._synced_size,
+            size=self._size,
+            directories=self._directories,
+            path=self._path,
+            writes_again=self._suspect,
+        )
         return job
 
     # --- the end ----------------------------------------------------------------------------------
@@ -456,21 +455,3 @@ def packed_lines(events: Sequence[Event], lines: list[bytes]) -> list[bytes]:
             packed.append(lines[at])
             at += 1
     return packed
-
-
-def _write_again(files: Files, path: str, start: int, end: int) -> None:
-    """Put the same bytes into the file once more.
-
-    After a failed sync a system may take its pages for written: another sync of the same pages would report
-    success without a byte on the disk.
-    """
-    fd = files.open(path, UPDATE, 0)
-    try:
-        at = start
-        while at < end:
-            data = files.pread(fd, min(1 << 20, end - at), at)
-            if not data:
-                raise OSError(errno.EIO, "the log is shorter than what was written")
-            at += files.pwrite(fd, data, at)
-    finally:
-        files.close(fd)
