@@ -41,7 +41,7 @@ class LlamaSettings:
         path: the model's file.
         context: tokens of one conversation.
         parallel: how many answers it gives at once.
-        threads: how many threads it computes with, or None for its own choice.
+        threads: how many threads it computes with.
         cache_mib: memory for what conversations without a place have been read of already.
         log: where its own log goes, or None for nowhere.
     """
@@ -49,7 +49,7 @@ class LlamaSettings:
     path: str
     context: int
     parallel: int
-    threads: int | None
+    threads: int
     cache_mib: int
     log: str | None
 

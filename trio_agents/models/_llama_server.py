@@ -39,11 +39,9 @@ def _parameters(params: Any, settings: dict[str, Any]) -> Any:
     params.api_keys = [settings["key"]]
     params.n_ctx = settings["context"] * settings["parallel"]  # all slots share it in equal parts
     params.n_parallel = settings["parallel"]
-    if settings["threads"] is not None:
-        params.cpuparams.n_threads = settings["threads"]
-        params.cpuparams_batch.n_threads = settings["threads"]
-    params.cpuparams.poll = 0  # waiting threads sleep: the cores are not llama.cpp's alone
-    params.cpuparams_batch.poll = 0
+    for use in (params.cpuparams, params.cpuparams_batch):
+        use.n_threads = settings["threads"]
+        use.poll = 0  # waiting threads sleep: the cores are not llama.cpp's alone
     params.cache_ram_mib = settings["cache_mib"]
     params.verbosity = settings["verbosity"]
     params.offline = True

