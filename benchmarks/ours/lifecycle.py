@@ -134,20 +134,25 @@ async def memory_idle(run: Round, tally: Tally | None, *, agents: int) -> None:
         run.value("blocks", (after[0] - blocks) / agents)
         run.value("tracked", (after[1] - tracked) / agents)
         run.value("tasks", (trio.lowlevel.current_statistics().tasks_living - tasks) / agents)
-        run.value("heap_bytes", await _heap(runtime, agents))
+    run.value("heap_bytes", await _heap(agents))
 
 
-async def _heap(runtime: ta.Runtime, agents: int) -> float:
-    """Bytes that tracemalloc sees for each of so many more agents."""
-    tracemalloc.start()
-    try:
-        live_objects()
-        before = tracemalloc.get_traced_memory()[0]
-        await many(runtime.scope, agents)
-        live_objects()
-        return (tracemalloc.get_traced_memory()[0] - before) / agents
-    finally:
-        tracemalloc.stop()
+async def _heap(agents: int) -> float:
+    """Bytes that tracemalloc sees for each of so many agents of one runtime.
+
+    From none on: the tables that hold them grow in leaps, so more agents beside those that are there would pay for all.
+    """
+    async with opened() as runtime:
+        await many(runtime.scope, 1)
+        tracemalloc.start()
+        try:
+            live_objects()
+            before = tracemalloc.get_traced_memory()[0]
+            await many(runtime.scope, agents)
+            live_objects()
+            return (tracemalloc.get_traced_memory()[0] - before) / agents
+        finally:
+            tracemalloc.stop()
 
 
 async def memory_running(run: Round, tally: Tally | None, *, agents: int) -> None:

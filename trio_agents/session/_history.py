@@ -21,6 +21,9 @@ from ._packing import SHORTEST_RUN, ChunkRun, pack
 _BLOCK: Final = 256
 """How many events a reader takes at a time."""
 
+_EMPTY: Final[list[Event | ChunkRun]] = []
+"""What every log without events shares; it stays empty."""
+
 
 @final
 class History:
@@ -29,7 +32,7 @@ class History:
     __slots__ = ("_expanded", "_records", "_starts", "_view", "length")
 
     def __init__(self, records: Iterable[Event | ChunkRun] = ()) -> None:
-        self._records: list[Event | ChunkRun] = list(records)
+        self._records: list[Event | ChunkRun] = list(records) or _EMPTY
         if MUTABLE:
             for index, record in enumerate(self._records):
                 if type(record) is not ChunkRun and type(record.data) in MUTABLE:
@@ -64,7 +67,10 @@ class History:
         if type(event.data) in MUTABLE:
             self._append_line(event)
             return
-        self._records.append(event)
+        records = self._records
+        if not records:
+            records = self._records = []
+        records.append(event)
         if self._starts is not None:
             self._starts.append(self.length)
         self.length += 1
@@ -74,6 +80,8 @@ class History:
         """Take an event whose payload could be changed: keep its line, and make it afresh for every reader."""
         if self._starts is None:
             self._starts = array("q", range(self.length))
+        if not self._records:
+            self._records = []
         self._records.append(ChunkRun(event.seq, 1, encode_event(event)))
         self._starts.append(self.length)
         self.length += 1
