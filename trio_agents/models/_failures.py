@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Final, final
 
@@ -52,18 +53,29 @@ _BY_STATUS: Final = {
 }
 _REQUEST_IDS: Final = ("x-request-id", "request-id", "x-amzn-requestid")
 _SECRET: Final = re.compile(r"(?i)\b(bearer|basic)\s+[\w.+/=~-]{6,}|\b(?:sk|pk|key)-[\w*-]{8,}")
+_LEAST: Final = 4
+"""Characters of the shortest secret: to take out less would garble texts."""
+_APART: Final = re.compile(r"[\s;,]+|=(?=.)")
 _EXCERPT: Final = 400
+"""Characters of what a provider says that are shown."""
+_WINDOW: Final = 16 * 1024
+"""Characters of it that are looked at."""
 
 
 @final
 class Redactor:
     """Takes secrets out of text: those that it was told of, and what looks like one."""
 
-    __slots__ = ("_secrets",)
+    __slots__ = ("_longest", "_secrets")
 
     def __init__(self, secrets: Iterable[str]) -> None:
+        whole = {secret for secret in secrets if len(secret) >= _LEAST}
+        # A key without the word before it, a cookie without its name.
+        plain = whole | {part for secret in whole for part in _APART.split(secret) if len(part) >= _LEAST * 2}
+        known = plain | {urllib.parse.quote(secret, safe="") for secret in plain}
         # The longest first: one secret may be a part of another.
-        self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
+        self._secrets = sorted(known, key=len, reverse=True)
+        self._longest = max(map(len, known), default=0)
 
     def __call__(self, text: str) -> str:
         """The text without them."""
@@ -71,12 +83,23 @@ class Redactor:
             text = text.replace(secret, "***")
         return _SECRET.sub("***", text)
 
+    def excerpt(self, text: str, most: int = _EXCERPT) -> str:
+        """The beginning of the text without them, on one line. It is cut last: half a secret is not recognized."""
+        clean = self(" ".join(text[:_WINDOW].split()))
+        if len(text) > _WINDOW:
+            clean = clean[: max(len(clean) - self._longest, 0)]
+        return clean if len(clean) <= most else clean[:most] + "..."
+
     def cause(self, error: Exception) -> Exception | None:
-        """The error itself if it may stand behind another as its cause, or None if its text has a secret."""
+        """The error itself if it may stand behind another as its cause, or None if its text has a secret.
+
+        It loses its frames, and so do those behind it: their locals hold the request, headers and all.
+        """
         seen: BaseException | None = error
         for _ in range(20):
             if seen is None:
                 return error
+            seen.__traceback__ = None
             text = str(seen)
             if self(text) != text:
                 return None
@@ -89,27 +112,29 @@ def error_from_response(
 ) -> ModelError:
     """The error that an HTTP response with this status and body stands for."""
     facts = _facts(body)
-    detail = facts.message or _excerpt(body) or "no explanation"
+    detail = redact.excerpt(facts.message or body.decode("utf-8", "replace")) or _unexplained(status)
     return ModelError(
         redact(f"{who} answered with HTTP {status}: {detail}"),
         code=_code(status, facts),
         status=status if 100 <= status <= 599 else None,
         retry_after_ms=retry_after_ms(headers),
-        request_id=_request_id(headers) or facts.request_id,
+        request_id=request_id(headers, redact) or _clean(facts.request_id, redact),
     )
 
 
-def error_from_event(
-    who: str, error: JsonValue, redact: Redactor, request_id: str | None = None
-) -> ModelError:
+def _unexplained(status: int) -> str:
+    return "a redirect, and requests with a key are not sent on" if 300 <= status < 400 else "no explanation"
+
+
+def error_from_event(who: str, error: JsonValue, redact: Redactor) -> ModelError:
     """The error that a provider reports inside a stream that had begun well."""
     facts = _read(error)
     status = facts.status
     return ModelError(
-        redact(f"{who} broke off its answer: {facts.message or 'no explanation'}"),
+        redact(f"{who} broke off its answer: {redact.excerpt(facts.message) or 'no explanation'}"),
         code=_code(status, facts),
         status=status,
-        request_id=request_id or facts.request_id,
+        request_id=_clean(facts.request_id, redact),
     )
 
 
@@ -141,17 +166,17 @@ def _number(value: str | None) -> float | None:
     return number if math.isfinite(number) and number > 0 else None
 
 
-def request_id(headers: Mapping[str, str]) -> str | None:
+def request_id(headers: Mapping[str, str], redact: Redactor) -> str | None:
     """The provider's name for a request, out of the headers of its response."""
-    return _request_id(headers)
-
-
-def _request_id(headers: Mapping[str, str]) -> str | None:
     for name in _REQUEST_IDS:
         value = headers.get(name)
         if value:
-            return value
+            return _clean(value, redact)
     return None
+
+
+def _clean(text: str | None, redact: Redactor) -> str | None:
+    return None if text is None else redact(text)
 
 
 class _Facts:
@@ -170,7 +195,7 @@ def _facts(body: bytes) -> _Facts:
     try:
         return _read(load_json(body))
     except ValueError:
-        return _Facts("", _excerpt(body), None, None)
+        return _Facts("", body[:_WINDOW].decode("utf-8", "replace"), None, None)
 
 
 def _read(value: JsonValue) -> _Facts:
@@ -183,7 +208,7 @@ def _read(value: JsonValue) -> _Facts:
         request_id = outer if isinstance(outer, str) and outer else None
         value = value.get("error", value)
     if isinstance(value, str):
-        return _Facts(value[:_EXCERPT], value, None, request_id)
+        return _Facts(value, value, None, request_id)
     if not isinstance(value, dict):
         return _Facts("", "", None, request_id)
     message = value.get("message") or value.get("detail") or value.get("msg") or ""
@@ -191,7 +216,7 @@ def _read(value: JsonValue) -> _Facts:
         message = str(message)
     kind, code = value.get("type"), value.get("code")
     status = code if type(code) is int and 100 <= code <= 599 else None
-    return _Facts(message[: _EXCERPT * 4], f"{kind} {code} {message}", status, request_id)
+    return _Facts(message, f"{kind} {code} {message}", status, request_id)
 
 
 def _code(status: int | None, facts: _Facts) -> str:
@@ -210,8 +235,3 @@ def _code(status: int | None, facts: _Facts) -> str:
     if status >= 500:
         return "SERVER"
     return _BY_STATUS.get(status, f"HTTP_{status}")
-
-
-def _excerpt(body: bytes) -> str:
-    text = " ".join(body[: _EXCERPT * 4].decode("utf-8", "replace").split())
-    return text if len(text) <= _EXCERPT else text[:_EXCERPT] + "..."

@@ -37,7 +37,12 @@ _DRAIN: Final = 0.5
 _CLOSE_GRACE: Final = 5.0
 _MOST_PIECES: Final = 10_000
 """Pieces that are taken from a stream which should have ended at its next checkpoint."""
-_SECRET: Final = re.compile("(?i)auth|key|token|secret|cookie|password")
+_SECRET: Final = re.compile(
+    "(?i)auth|key|token|secret|cookie|passw|pwd|credential|signature|^(sig|code|pass)$"
+)
+"""Names of headers and of parts of a query that hold secrets."""
+_TOKEN: Final = re.compile("(?i)[a-z0-9]{16}|[0-9a-f]{8}-[0-9a-f]{4}-")
+"""What makes a header's value one, whatever its name."""
 
 
 @final
@@ -83,14 +88,15 @@ class Endpoint:
         self._owned: httpx2.AsyncClient | None = None
         self._opening = trio.Lock()
         self._max_connections = max_connections
-        hidden = [*secrets.values(), *(value for name, value in named.items() if _SECRET.search(name))]
-        self.redact = Redactor([word for value in hidden for word in (value, *value.split())])
+        told = [value for name, value in named.items() if _SECRET.search(name) or _TOKEN.search(value)]
+        hidden = [*secrets.values(), *told]
+        self.redact = Redactor(hidden)
 
     @property
     def shown_url(self) -> str:
         """The base URL without its query."""
         port = "" if self._url.port is None else f":{self._url.port}"
-        return f"{self._url.scheme}://{self._url.host}{port}{self._url.path.rstrip('/')}"
+        return self.redact(f"{self._url.scheme}://{self._url.host}{port}{self._url.path.rstrip('/')}")
 
     async def aclose(self) -> None:
         """Close our own client and its connections; a later request opens another. A caller's client is left."""
@@ -136,23 +142,29 @@ class Endpoint:
                     headers=self._headers,
                     timeout=httpx2.Timeout(None, connect=self._deadlines.connect),
                 )
-                response = await client.send(request, stream=True)
+                # A redirect would take the key along: clients strip only the header that they know.
+                response = await client.send(request, stream=True, follow_redirects=False)
                 try:
                     await self._check(response)
                     return await self._pump(response, on_event, watch)
                 finally:
                     with trio.move_on_after(_CLOSE_GRACE, shield=True):
                         await response.aclose()
+            cause = None
+            error = watch.timeout()
         except httpx2.ConnectTimeout as exc:
-            raise watch.connect_timeout() from self.redact.cause(exc)
+            cause = self.redact.cause(exc)
+            error = watch.connect_timeout()
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as exc:
+            cause = self.redact.cause(exc)
             text = str(exc) or type(exc).__name__
-            raise ModelError(
+            error = ModelError(
                 self.redact(f"the connection to {self._who} ({self.shown_url}) failed: {text}"),
                 code="TRANSPORT",
                 request_id=watch.request_id,
-            ) from self.redact.cause(exc)
-        raise watch.timeout()
+            )
+        # Not where it was caught: what may not be its cause would be its context.
+        raise error from cause
 
     async def _get_client(self) -> httpx2.AsyncClient:
         if self._client is not None:
@@ -197,7 +209,7 @@ class Endpoint:
     async def _pump(self, response: httpx2.Response, on_event: OnEvent, watch: Watch) -> bool:
         decoder = SseDecoder()
         parts = response.aiter_bytes()
-        watch.request_id = request_id(response.headers)
+        watch.request_id = request_id(response.headers, self.redact)
         while True:
             try:
                 piece = await anext(parts)

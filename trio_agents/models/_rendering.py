@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from ..errors import ModelError
 from ..values._json import FrozenJson, JsonValue, dump_json, encode_hook, load_json
 from ..values._messages import Attachment, ContentBlock, ImageBlock, ReasoningBlock, TextBlock
 from ._contract import AttachmentReader, ModelRequest
+from ._failures import Redactor
 from ._history import NO_OUTPUT, Answered, Entry, Said
 
 Event = TypeVar("Event")
@@ -138,9 +140,7 @@ def _plain(value: object) -> JsonValue:
     raise TypeError(f"a {type(value).__qualname__} has no JSON form")
 
 
-def decode_event(
-    decoder: msgspec.json.Decoder[Event], data: bytes, who: str, redact: Callable[[str], str]
-) -> Event:
+def decode_event(decoder: msgspec.json.Decoder[Event], data: bytes, who: str, redact: Redactor) -> Event:
     """Decode an event of a stream, half characters included.
 
     Raises:
@@ -148,13 +148,12 @@ def decode_event(
     """
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as first:
-        try:
-            event: Event = msgspec.convert(load_json(data), decoder.type)
-        except ValueError:
-            shown = data[:200].decode("utf-8", "replace")
-            raise ModelError(
-                redact(f"{who} sent an event that cannot be read ({first}): {shown}"),
-                code="MALFORMED_RESPONSE",
-            ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        fault = str(exc)
+    with contextlib.suppress(ValueError):
+        event: Event = msgspec.convert(load_json(data), decoder.type)
         return event
+    shown = redact.excerpt(data.decode("utf-8", "replace"), 200)
+    raise ModelError(
+        redact(f"{who} sent an event that cannot be read ({fault}): {shown}"), code="MALFORMED_RESPONSE"
+    )

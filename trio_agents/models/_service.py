@@ -141,7 +141,12 @@ class Service:
             ModelError: the request failed, before or during the answer.
         """
         reader = make_reader(self.provider, emit, self._endpoint.redact)
-        await self._endpoint.exchange(self._dialect.path, encode_body(body | self._extra_body), reader)
+        try:
+            await self._endpoint.exchange(self._dialect.path, encode_body(body | self._extra_body), reader)
+        except ModelError as exc:
+            # The frames below hold what the provider said, word for word; the error says what may be shown.
+            exc.__traceback__ = None
+            raise
 
 
 def _load_httpx2(who: str) -> None:

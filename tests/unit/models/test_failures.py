@@ -105,7 +105,7 @@ def test_retry_after_may_be_a_date() -> None:
 
 
 def test_request_ids() -> None:
-    assert request_id({"x-request-id": "", "request-id": "r"}) == "r"
+    assert request_id({"x-request-id": "", "request-id": "r"}, NO_SECRETS) == "r"
     body = b'{"type": "error", "error": {"message": "m"}, "request_id": "from-body"}'
     assert error_from_response("p", 500, {}, body, NO_SECRETS).request_id == "from-body"
     assert error_from_response("p", 500, {"x-request-id": "h"}, body, NO_SECRETS).request_id == "h"
