@@ -20,12 +20,12 @@ def standard_wire() -> Iterator[Wire]:
 
     Meanwhile descriptor 0 is empty and 1 goes where 2 goes, so that a stray print, or a child's, tears no message.
     """
-    sys.stdout.flush()
     wire = Wire(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
         os.dup2(2, 1)
+        sys.stdout.flush()  # what was printed before, and kept in the buffer, is no message either
         yield wire
     finally:
         sys.stdout.flush()
