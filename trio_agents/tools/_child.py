@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, final
+from typing import IO, Final, final
 
 import trio
 
@@ -95,24 +95,28 @@ class ChildProcess:
 
         The end comes when nobody holds the pipe any more, so a process that it left behind may delay it: see
         `wait_exited`.
+
+        Raises:
+            trio.ClosedResourceError: the process was ended from here.
         """
-        return await _read(self._output.fileno())
+        return await _read(self._output)
 
     def receive_nowait(self) -> bytes:
         """Like `receive_some`, without waiting. No checkpoint.
 
         Raises:
             trio.WouldBlock: there is nothing to read now.
+            trio.ClosedResourceError: the process was ended from here.
         """
-        return _read_nowait(self._output.fileno())
+        return _read_nowait(self._output)
 
     async def receive_error(self) -> bytes:
         """What it has written to its standard error; otherwise like `receive_some`."""
-        return await _read(self._errors.fileno())
+        return await _read(self._errors)
 
     def receive_error_nowait(self) -> bytes:
         """What it has written to its standard error; otherwise like `receive_nowait`."""
-        return _read_nowait(self._errors.fileno())
+        return _read_nowait(self._errors)
 
     async def wait_exited(self) -> None:
         """Wait until the process itself has exited, whatever it left behind. A checkpoint."""
@@ -137,7 +141,7 @@ class ChildProcess:
         close(self._process)
 
 
-async def _read(pipe: int) -> bytes:
+async def _read(pipe: IO[bytes]) -> bytes:
     await trio.lowlevel.checkpoint()
     while True:
         try:
@@ -146,9 +150,11 @@ async def _read(pipe: int) -> bytes:
             await trio.lowlevel.wait_readable(pipe)
 
 
-def _read_nowait(pipe: int) -> bytes:
+def _read_nowait(pipe: IO[bytes]) -> bytes:
+    if pipe.closed:
+        raise trio.ClosedResourceError
     try:
-        return os.read(pipe, _CHUNK)
+        return os.read(pipe.fileno(), _CHUNK)
     except BlockingIOError:
         raise trio.WouldBlock from None
 

@@ -1,0 +1,263 @@
+"""MCP without a server: names, registrations, descriptions, lines, results."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import hypothesis
+import mcp_types
+import pytest
+import trio
+from hypothesis import strategies as st
+
+import trio_agents as ta
+from trio_agents.plugins.mcp import HttpServer, McpServers, StdioServer
+from trio_agents.plugins.mcp._calls import to_return
+from trio_agents.plugins.mcp._connection import ConnectionOptions
+from trio_agents.plugins.mcp._offers import Offers, RemoteTool, tool_name
+from trio_agents.plugins.mcp._pipes import Incoming, Lines
+from trio_agents.plugins.mcp._servers import redact
+from trio_agents.tools import ToolContext, ToolReturn
+from trio_agents.tools._child import safe_environment
+from trio_agents.values import FrozenJson
+
+# --- imports --------------------------------------------------------------------------------------
+
+
+def test_the_extra_is_imported_late() -> None:
+    program = """
+import sys, trio_agents, trio_agents.plugins.mcp as ours
+ours.StdioServer("x"), ours.McpServers({})
+print(sorted(sys.modules.keys() & {"mcp", "mcp_types", "pydantic", "anyio", "httpx2"}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+
+    async def main() -> None:
+        async with ta.open_runtime(plugins=[McpServers({"a": StdioServer("x")})]):
+            raise AssertionError("it was opened")
+
+    with pytest.raises(ta.UsageError, match=re.escape("pip install 'trio-agents[mcp]'")):
+        trio.run(main)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+SERVER_NAMES = st.from_regex(r"[A-Za-z0-9-]{1,32}", fullmatch=True)
+TOOL_NAMES = st.text(max_size=80) | st.from_regex(r"[A-Za-z0-9_.-]{1,80}", fullmatch=True)
+
+
+@hypothesis.given(SERVER_NAMES, TOOL_NAMES)
+def test_names_suit_every_provider(server: str, tool: str) -> None:
+    name = tool_name(server, tool)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+    assert name.partition("_")[0] == server
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,31}", tool):
+        assert name == f"{server}_{tool}"
+
+
+@hypothesis.given(st.sets(st.tuples(SERVER_NAMES, TOOL_NAMES), min_size=2, max_size=10))
+def test_names_do_not_clash(pairs: set[tuple[str, str]]) -> None:
+    assert len({tool_name(*pair) for pair in pairs}) == len(pairs)
+
+
+def test_names_that_look_alike() -> None:
+    names = ["a.b", "a/b", "a_b", "a b", "x" * 80, "x" * 81]
+    assert len({tool_name("s", name) for name in names}) == len(names)
+
+
+# --- registrations --------------------------------------------------------------------------------
+
+
+def remote(name: str, description: str = "d") -> RemoteTool:
+    return RemoteTool(name=name, description=description, parameters=FrozenJson(b"{}"), effect="once")
+
+
+async def call(tool: str, arguments: Mapping[str, object], context: ToolContext) -> ToolReturn:
+    await trio.lowlevel.checkpoint()
+    return ToolReturn(tool)
+
+
+@pytest.fixture
+async def scope() -> AsyncIterator[ta.Scope]:
+    async with ta.open_runtime() as runtime:
+        yield runtime.scope
+
+
+def shown(scope: ta.Scope) -> dict[str, str]:
+    return {tool.name: tool.description for tool in scope.tools.list()}
+
+
+async def test_a_list_replaces_another(scope: ta.Scope) -> None:
+    offers = Offers(scope, "s", call, None)
+    offers.put([remote("a"), remote("b"), remote("a")])
+    kept = scope.tools.get("s_a")
+    offers.put([remote("a"), remote("b", "other"), remote("c")])
+    assert shown(scope) == {"s_a": "d", "s_b": "other", "s_c": "d"}
+    assert scope.tools.get("s_a") is kept
+    offers.put([remote("c")])
+    assert shown(scope) == {"s_c": "d"}
+    offers.withdraw()
+    offers.withdraw()
+    assert (shown(scope), offers.names) == ({}, [])
+
+
+async def test_a_clash_changes_nothing(scope: ta.Scope, caplog: pytest.LogCaptureFixture) -> None:
+    @ta.tool(name="s_mine")
+    async def mine() -> None:
+        """Mine."""
+
+    scope.tools.register(mine)
+    offers = Offers(scope, "s", call, None)
+    offers.put([remote("a")])
+    with pytest.raises(ta.UsageError, match="already has a tool named 's_mine'"):
+        offers.put([remote("b"), remote("mine")])
+    assert shown(scope) == {"s_mine": "Mine.", "s_a": "d"}
+    offers.put_what_fits([remote("b"), remote("mine")])
+    assert shown(scope) == {"s_mine": "Mine.", "s_a": "d"}
+    assert "the new list of tools of MCP server 's' is not taken" in caplog.text
+
+
+async def test_a_list_that_comes_too_late(caplog: pytest.LogCaptureFixture) -> None:
+    async with ta.open_runtime() as runtime:
+        async with runtime.scope.open_child("child") as scope:
+            offers = Offers(scope, "s", call, None)
+            offers.put([remote("a")])
+        offers.put_what_fits([remote("b")])
+        assert runtime.tools.list() == []
+    assert caplog.text == ""
+
+
+async def test_only_what_was_chosen(scope: ta.Scope) -> None:
+    Offers(scope, "s", call, ["a", "x"]).put([remote("a"), remote("b")])
+    assert list(shown(scope)) == ["s_a"]
+
+
+# --- descriptions ---------------------------------------------------------------------------------
+
+WRONG: list[Callable[[], object]] = [
+    lambda: StdioServer(""),
+    lambda: StdioServer("a\0b"),
+    lambda: StdioServer("a", "not a list"),
+    lambda: StdioServer("a", [1]),  # type: ignore[list-item]
+    lambda: StdioServer("a", env={"A": 1}),  # type: ignore[dict-item]
+    lambda: StdioServer("a", grace=0),
+    lambda: StdioServer("a", grace=float("inf")),
+    lambda: StdioServer("a", grace=True),
+    lambda: HttpServer("ftp://x"),
+    lambda: HttpServer("http://"),
+    lambda: HttpServer("http://x", headers={"A": None}),  # type: ignore[dict-item]
+    lambda: HttpServer("http://x", connect_timeout=-1),
+    lambda: ConnectionOptions(silence_timeout=0),
+    lambda: ConnectionOptions(call_timeout="1"),  # type: ignore[arg-type]
+    lambda: ConnectionOptions(tools="echo"),
+    lambda: ConnectionOptions(protocol="old"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("make", WRONG, ids=range(len(WRONG)))
+def test_what_cannot_be(make: Callable[[], object]) -> None:
+    with pytest.raises(ta.UsageError):
+        make()
+
+
+async def test_what_is_no_server(scope: ta.Scope) -> None:
+    with pytest.raises(ta.UsageError, match="a StdioServer or an HttpServer"):
+        McpServers({"a": "http://x"})(scope)  # type: ignore[dict-item]
+
+
+def test_what_was_given_in_confidence_is_not_shown() -> None:
+    server = StdioServer("x", env={"KEY": "abcdef-longer", "OTHER": "abcdef", "N": "1"})
+    assert redact(server, "1 abcdef-longer abcdef") == "1 *** ***"
+    assert "abcdef" not in repr(server)
+    remote = HttpServer("https://x", headers={"Authorization": "Bearer s3cr3t-token"})
+    assert redact(remote, "token s3cr3t-token of Bearer s3cr3t-token") == "token *** of ***"
+    assert "s3cr3t" not in repr(remote)
+
+
+def test_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "() { :; }")
+    monkeypatch.setenv("LC_TIME", "C")
+    monkeypatch.setenv("OTHER", "x")
+    inherited = safe_environment()
+    assert inherited["LC_TIME"] == "C"
+    assert not {"SHELL", "OTHER"} & inherited.keys()
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+@hypothesis.given(st.lists(st.binary(max_size=6)), st.data())
+def test_lines_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    lines = [line.replace(b"\n", b"") for line in lines]
+    whole = b"".join(line + b"\n" for line in lines) + b"rest"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    reader = Lines()
+    found: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        reader.feed(whole[start:end])
+        while (line := reader.take()) is not None:
+            found.append(line)
+    assert found == lines
+
+
+async def test_what_is_no_message_is_put_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [b'Hello\n{"jsonrpc":"2.0","met', b'hod":"a"}\n\n[]\n', b'{"jsonrpc":"2.0","method":"b"}\n', b""]
+    aside: list[bytes] = []
+
+    async def source() -> bytes:
+        await trio.lowlevel.checkpoint()
+        return pieces.pop(0)
+
+    found: list[Any] = [message async for message in Incoming(source, aside.append)]
+    assert [message.message.method for message in found] == ["a", "b"]
+    assert aside == [b"Hello", b"[]"]
+
+    monkeypatch.setattr("trio_agents.plugins.mcp._pipes.LONGEST", 10)
+    pieces[:] = [b"x" * 11]
+    assert [message async for message in Incoming(source, aside.append)] == []
+    assert aside[-1] == b"a message of more than 10 bytes"
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def test_a_picture_that_cannot_be_kept() -> None:
+    """Without a place for pictures, and with one that is no picture, a note stands in."""
+    content: list[mcp_types.ContentBlock] = [
+        mcp_types.ImageContent(type="image", data="AAAA", mime_type="image/png"),
+        mcp_types.ImageContent(type="image", data="not base64!", mime_type="image/png"),
+        mcp_types.EmbeddedResource(
+            type="resource",
+            resource=mcp_types.BlobResourceContents(uri="x:y", blob="AAAAAAAA", mime_type="image/gif"),
+        ),
+        mcp_types.EmbeddedResource(
+            type="resource", resource=mcp_types.BlobResourceContents(uri="x:y", blob="AAAAAAAA")
+        ),
+    ]
+    result = to_return(mcp_types.CallToolResult(content=content), ToolContext(call_id="c", name="t"))
+    assert not result.is_error
+    assert result.text == (
+        "[image/png, about 3 bytes, left out][image/png, about 8 bytes, left out]"
+        "[image/gif, about 6 bytes, left out][application/octet-stream, about 6 bytes, left out]"
+    )
+
+
+def test_structured_content_beside_text_is_for_programs() -> None:
+    told = mcp_types.CallToolResult(
+        content=[mcp_types.TextContent(type="text", text="one")], structured_content={"n": 1}, is_error=True
+    )
+    result = to_return(told, ToolContext(call_id="c", name="t"))
+    assert (result.text, result.is_error) == ("one", True)
+    assert result.meta is not None
+    assert result.meta.value == {"structuredContent": {"n": 1}}
+    assert result.error is not None
+    assert result.error.code == "MCP_TOOL_FAILED"
