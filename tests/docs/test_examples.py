@@ -1,7 +1,8 @@
 """Every Python example of the README, the pages and the docstrings runs, and prints what it says it prints.
 
 An example is a fenced block ```` ```python ````. `#> text` after a line says what that line prints; a block that cannot run by itself
-is ```` ```python test="skip" ````, and the page has to say why. Blocks run in an empty folder.
+is ```` ```python test="skip" ````, and the page has to say why. Blocks run in an empty folder. Those that ask a provider get a fake one;
+see `provider.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
+
+from tests.docs.provider import provider_for
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "trio_agents"]
@@ -31,7 +34,10 @@ def test_example(
         pytest.skip("the page says why")
     monkeypatch.chdir(tmp_path)
     eval_example.set_config(line_length=110)
-    if eval_example.update_examples:
-        eval_example.run_print_update(example)
-    else:
-        eval_example.run_print_check(example)
+    with provider_for(example.prefix_settings()) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        if eval_example.update_examples:
+            eval_example.run_print_update(example)
+        else:
+            eval_example.run_print_check(example)
