@@ -71,8 +71,17 @@ class Answered:
 Entry: TypeAlias = Asked | Said | Answered
 
 
+def _nobody(message: Message) -> None:
+    pass
+
+
 def project(
-    messages: Iterable[Message], *, provider: str, model: str, clean_id: Callable[[str], str] = str
+    messages: Iterable[Message],
+    *,
+    provider: str,
+    model: str,
+    clean_id: Callable[[str], str] = str,
+    degraded: Callable[[Message], None] = _nobody,
 ) -> list[Entry]:
     """The conversation as this provider and model may see it.
 
@@ -81,6 +90,7 @@ def project(
         provider: who is asked; replay state of another provider or model is left out.
         model: likewise.
         clean_id: makes a call id acceptable to the provider; ids are made unique after it.
+        degraded: told of each message that goes without its replay state since that does not fit its blocks.
 
     Raises:
         ModelError: a call and its result are not together (`INVALID_REQUEST`); the message is named.
@@ -90,7 +100,7 @@ def project(
     for message in messages:
         if message.role == "assistant":
             ids.close(message)
-            said = _said(message, provider, model, ids)
+            said = _said(message, provider, model, ids, degraded)
             if said is not None:
                 entries.append(said)
             continue
@@ -113,8 +123,10 @@ def project(
     return entries
 
 
-def _said(message: Message, provider: str, model: str, ids: _CallIds) -> Said | None:
-    response, states = _replay_state(message, provider, model)
+def _said(
+    message: Message, provider: str, model: str, ids: _CallIds, degraded: Callable[[Message], None]
+) -> Said | None:
+    response, states = _replay_state(message, provider, model, degraded)
     parts: list[Part] = []
     visible = False
     for position, block in enumerate(message.content):
@@ -135,7 +147,9 @@ def _said(message: Message, provider: str, model: str, ids: _CallIds) -> Said | 
     return Said(message_id=message.id, parts=tuple(parts), response=response) if visible else None
 
 
-def _replay_state(message: Message, provider: str, model: str) -> tuple[JsonValue, list[JsonValue] | None]:
+def _replay_state(
+    message: Message, provider: str, model: str, degraded: Callable[[Message], None]
+) -> tuple[JsonValue, list[JsonValue] | None]:
     """The adapter's state of a message and of its blocks; None where it is absent, foreign, or does not fit."""
     source = message.source
     if type(source) is not ModelSource or source.replay_state is UNSET:
@@ -149,7 +163,8 @@ def _replay_state(message: Message, provider: str, model: str) -> tuple[JsonValu
     if blocks is None:
         return state.get("response"), None
     if not isinstance(blocks, list) or len(blocks) != len(message.content):
-        return None, None  # out of step with the content: degraded to a message without state
+        degraded(message)  # out of step with the content: a message without state
+        return None, None
     return state.get("response"), blocks
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final, TypeVar, final
 
 import msgspec
 import trio
@@ -23,6 +24,8 @@ Event = TypeVar("Event")
 Images = Mapping[str, str]
 """Base64 text of each attachment, by its id."""
 
+_CACHED: Final = 16 * 1024 * 1024
+"""Characters of images that an adapter keeps."""
 _ON_LOOP: Final = 64 * 1024
 """Bytes that are encoded in place; more than that goes to a thread."""
 
@@ -78,10 +81,39 @@ def arguments_text(arguments: str) -> str:
     return dump_json(arguments_object(arguments)).decode()
 
 
+@final
+class ImageCache:
+    """Base64 texts of the images that were sent last: each request of a conversation sends all of its images again.
+
+    Only of those whose id is the hash of what they hold; any other id may mean something else the next time.
+    """
+
+    def __init__(self, most: int = _CACHED) -> None:
+        self._texts: OrderedDict[str, str] = OrderedDict()
+        self._room = most
+
+    def get(self, image_id: str) -> str | None:
+        """The text, if it is still there."""
+        text = self._texts.get(image_id)
+        if text is not None:
+            self._texts.move_to_end(image_id)
+        return text
+
+    def add(self, image_id: str, text: str) -> None:
+        """Keep a text, in the place of those that were asked for longest ago."""
+        if not image_id.startswith("sha256:") or image_id in self._texts:
+            return
+        self._texts[image_id] = text
+        self._room -= len(text)
+        while self._room < 0:
+            _, oldest = self._texts.popitem(last=False)
+            self._room += len(oldest)
+
+
 async def load_images(
-    entries: Iterable[Entry], request: ModelRequest, reader: AttachmentReader | None
+    entries: Iterable[Entry], request: ModelRequest, reader: AttachmentReader | None, cache: ImageCache
 ) -> dict[str, str]:
-    """Base64 text of every image in a conversation. A checkpoint only if there is one.
+    """Base64 text of every image in a conversation. A checkpoint only if one has to be read.
 
     Raises:
         ModelError: nobody can give its bytes (`UNSUPPORTED_CONTENT`); the message is named.
@@ -99,9 +131,12 @@ async def load_images(
                     "give the adapter read_attachment=",
                     code="UNSUPPORTED_CONTENT",
                 )
-            data = await read(attachment)
-            images[attachment.attachment_id] = await _base64(data)
-    return images  # noqa: ASYNC910  a checkpoint only if there is an image
+            text = cache.get(attachment.attachment_id)
+            if text is None:
+                text = await _base64(await read(attachment))
+                cache.add(attachment.attachment_id, text)
+            images[attachment.attachment_id] = text
+    return images  # noqa: ASYNC910  a checkpoint only if an image has to be read
 
 
 async def _base64(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
@@ -12,16 +13,19 @@ import trio
 from ..errors import ModelError, UsageError
 from ..values._chunks import Chunk
 from ..values._json import JsonValue
+from ..values._messages import Message
 from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor
 from ._history import Entry, project
 from ._http import Endpoint
 from ._reading import Reader
-from ._rendering import Images, encode_body, load_images
+from ._rendering import ImageCache, Images, encode_body, load_images
 
 if TYPE_CHECKING:
     import httpx2
+
+logger: Final = logging.getLogger("trio_agents")
 
 MakeReader = Callable[[str, Callable[[Chunk], None], Redactor], Reader]
 """Makes the reader of one answer: for which provider, where to, and what takes secrets out of texts."""
@@ -90,6 +94,8 @@ class Service:
         self._models = dict(models or {})
         self._unknown = unknown
         self._read_attachment = read_attachment
+        self._images = ImageCache()
+        self._warned: set[str] = set()
         self._extra_body = dict(extra_body or {})
         self._endpoint = Endpoint(
             who=provider,
@@ -129,8 +135,20 @@ class Service:
             provider=request.provider,
             model=request.model,
             clean_id=self._dialect.clean_id,
+            degraded=self._warn,
         )
-        return entries, await load_images(entries, request, self._read_attachment)
+        return entries, await load_images(entries, request, self._read_attachment, self._images)
+
+    def _warn(self, message: Message) -> None:
+        """Say once for each message that what the provider wants back with it is lost."""
+        if message.id not in self._warned:
+            self._warned.add(message.id)
+            logger.warning(
+                "message %r is sent to %r without its replay state, which does not fit its %d blocks",
+                message.id,
+                self.provider,
+                len(message.content),
+            )
 
     async def send(
         self, body: dict[str, object], emit: Callable[[Chunk], None], make_reader: MakeReader

@@ -125,6 +125,42 @@ async def test_images_come_from_the_request_or_the_constructor(kind: Kind) -> No
     assert "QUFB" in requests[0].content.decode()
 
 
+async def test_an_image_is_read_once_for_all_requests_of_a_conversation(kind: Kind) -> None:
+    """Where its id is the hash of what it holds; of another id nobody knows what it means the next time."""
+    read: list[str] = []
+
+    async def reader(attachment: Attachment) -> bytes:
+        await trio.lowlevel.checkpoint()
+        read.append(attachment.attachment_id)
+        return b"x" * 3_000_000
+
+    model, requests = kind.answering()
+    hashed = [f"sha256:{number}" for number in range(5)]
+    for asked in (hashed[:2], hashed[:3], ["plain"], ["plain"]):
+        await collect(model, request(*(user(picture(id)) for id in asked), read_attachment=reader))
+    assert read == [*hashed[:3], "plain", "plain"]
+    assert len({len(asked.content) for asked in requests[2:]}) == 1
+    # The cache is full: what was asked for longest ago is read again.
+    await collect(model, request(*(user(picture(id)) for id in hashed[2:]), read_attachment=reader))
+    await collect(model, request(user(picture(hashed[0])), user(picture(hashed[4])), read_attachment=reader))
+    assert read[5:] == [*hashed[3:], hashed[0]]
+
+
+async def test_state_that_does_not_fit_its_message_is_warned_of_once(
+    kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T8: the message goes without it, and the request succeeds."""
+    wrong = said("a", id="a1", state={"response": None, "blocks": [None, {"x": 1}]}, provider=kind.provider)
+    right = said("b", id="a2", state={"response": None, "blocks": [None]}, provider=kind.provider)
+    model, requests = kind.answering()
+    for _ in range(3):
+        await collect(model, request(user("x"), wrong, user("y"), right, user("z"), provider=kind.provider))
+    assert [record.getMessage() for record in caplog.records if record.name == "trio_agents"] == [
+        f"message 'a1' is sent to {kind.provider!r} without its replay state, which does not fit its 1 blocks"
+    ]
+    assert all('"a"' in asked.content.decode() for asked in requests)
+
+
 def test_a_missing_extra_is_named(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(UsageError, match=rf"{kind.make.__name__} needs httpx2.*trio-agents\[openai\]"):
