@@ -324,6 +324,11 @@ _raw_lines: Final = msgspec.json.Decoder(RawLine)
 _any: Final = msgspec.json.Decoder()
 
 
+def payload_in(line: bytes, cls: type[Any]) -> Any:
+    """What a class of payloads reads from the line of an event. Raises what msgspec or the class raises."""
+    return _decoder(cls).decode(_raw_lines.decode(line).data)
+
+
 def parse_line(line: bytes) -> dict[str, object]:
     """A line as a JSON object, whole numbers as ints.
 
