@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.models.test_local import site as site
+from tests.unit.models import test_local as local
 from trio_agents.models import LocalModel, ModelAdapter
 from trio_agents.testing import MODEL_CHECKS, FakeProvider
 from trio_agents.testing._check_models import ModelCheck, check_broken_streams, check_silence
+
+site = local.site
 
 
 @pytest.mark.parametrize(
