@@ -214,7 +214,7 @@ async def test_the_command_streams_and_its_session_replays(tmp_path: Path) -> No
 
 
 async def test_ctrl_c_keeps_what_was_said(tmp_path: Path) -> None:
-    """The signal reaches the command alone: the model's process is in a session of its own, and ends with it."""
+    """A terminal tells the whole group; the model's process is not in it, and goes on until the command has ended."""
     process = start_cli(
         "run", "Write the numbers from one to one thousand in words.", "--model", "local/smollm2",
         "--max-tokens", "3000", "--json", "--store", tmp_path,
@@ -223,7 +223,7 @@ async def test_ctrl_c_keeps_what_was_said(tmp_path: Path) -> None:
     for line in process.stdout:
         if json.loads(line)["type"] == "text":
             break
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complaints(err)) == (130, [])
     assert json.loads(out.splitlines()[-1])["end"] == "aborted"
