@@ -2,7 +2,7 @@
 
 Arguments, any of them: `orphan` (ignore TERM and the end of the input, and leave a grandchild that does likewise), `mute`
 (answer nothing), `fail` (say why and exit), `noisy` (write what is no message), `early` (tell a change before the first
-list), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
+list), `paged` (list the tools in pages), `odd` (a schema that no log takes as it is), `deep` (one that none takes at all), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
 """
 
 from __future__ import annotations
@@ -43,17 +43,25 @@ def text(value: str, **more: Any) -> dict[str, Any]:
 
 
 def tools() -> list[dict[str, Any]]:
-    plain = {"type": "object"}
+    plain: dict[str, Any] = {"type": "object"}
+    if "odd" in MODES:
+        plain = {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": -0.0, "maximum": 2**63 - 1}},
+        }
+    deep: dict[str, Any] = {}
+    for _ in range(600):
+        deep = {"not": deep}
     hints = {"look": {"readOnlyHint": True}, "set": {"idempotentHint": True}}
     names = [
         "echo", "look", "set", "env", "pid", "picture", "facts", "bad", "exit", "close", "deaf", "refuse", "nonsense",
-        "silent", "steps", "wait", "cancelled", "change", "odd.name", *extra,
+        "silent", "steps", "wait", "cancelled", "change", "break", "mend", "large", "odd.name", *extra,
     ]  # fmt: skip
     return [
         {
             "name": name,
             "description": f"The tool {name}.",
-            "inputSchema": plain,
+            "inputSchema": deep if "deep" in MODES and name == "echo" else plain,
             "annotations": hints.get(name, {}),
         }
         for name in names
@@ -114,6 +122,17 @@ def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa
                 }
                 send(method="notifications/progress", params=params)
             send(id=id, result=text("all steps"))
+        case "break":
+            MODES.add("broken")
+            changed()
+            send(id=id, result=text("broken"))
+        case "mend":
+            MODES.discard("broken")
+            extra[:] = ["mended"]
+            changed()
+            send(id=id, result=text("mended"))
+        case "large":
+            send(id=id, result={"content": [], "structuredContent": {"n": 2**63 - 1, "m": 1}})
         case "wait":
             hanging[id] = threading.Event()
             hanging[id].wait()
@@ -143,6 +162,12 @@ def answer(message: dict[str, Any]) -> None:
             if "early" in MODES:
                 extra[:] = ["early"]
                 changed()
+        case "tools/list" if "broken" in MODES:
+            send(id=id, error={"code": -32603, "message": "no list today"})
+        case "tools/list" if "paged" in MODES:
+            start = int(params.get("cursor", 0))
+            more = {"nextCursor": str(start + 5)} if start + 5 < len(tools()) else {}
+            send(id=id, result={"tools": tools()[start : start + 5], **more})
         case "tools/list":
             listed = tools()
             if "amid" in MODES:

@@ -56,7 +56,7 @@ class Mark:
 
     mark: str
 
-    def server(self, *modes: str, grace: float = 0.2, **env: str) -> StdioServer:
+    def server(self, *modes: str, grace: float = 0.1, **env: str) -> StdioServer:
         return StdioServer(
             sys.executable, ["-S", str(SERVER), *modes], env={"MARK": self.mark, **env}, grace=grace
         )

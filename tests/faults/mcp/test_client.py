@@ -59,6 +59,28 @@ async def test_tools_and_their_results(runtime: ta.Runtime, mark: Mark) -> None:
     )
 
 
+async def test_odd_schemas_and_numbers(runtime: ta.Runtime, mark: Mark) -> None:
+    """Bounds of 64-bit integers are common, and no reason to lose a tool."""
+    await connect_mcp(runtime.scope, mark.server("odd"), name="t")
+    look = runtime.tools.get("t_look")
+    assert look is not None
+    assert look.parameters.value == {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9.223372036854775807e18}},
+    }
+    large = await use(runtime, "t_large")
+    assert large.meta is not None
+    assert large.meta.value == {"structuredContent": {"n": 9.223372036854775807e18, "m": 1}}
+
+
+async def test_a_list_in_pages(runtime: ta.Runtime, mark: Mark) -> None:
+    whole = await connect_mcp(runtime.scope, mark.server(), name="t")
+    paged = await connect_mcp(runtime.scope, mark.server("paged"), name="p")
+    assert [name.partition("_")[2] for name in paged.tools] == [
+        name.partition("_")[2] for name in whole.tools
+    ]
+
+
 async def test_an_agent_uses_a_server_of_its_own(mark: Mark) -> None:
     """The tools are there for the first request, and the server is gone with the agent."""
     model = ScriptedModel([Reply.tool_call("t_echo", {"text": "hi"}), Reply.text("done")])
@@ -131,6 +153,11 @@ BAD: dict[str, tuple[Callable[[Mark], StdioServer | HttpServer], dict[str, Any],
         lambda mark: mark.server("fail"),
         {},
         "it exited with code 4; its last words: there is no key",
+    ),
+    "it cannot be understood": (
+        lambda mark: mark.server("deep"),
+        {},
+        "the answer cannot be read: .*recursion",
     ),
     "it says nothing": (lambda mark: mark.server("mute"), {"connect_timeout": 0.4}, "within 0.4 s"),
     "nobody is there": (lambda mark: HttpServer("http://127.0.0.1:9/mcp"), {}, "ConnectError"),

@@ -20,9 +20,13 @@ ENDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "it answers with an error": ("t_refuse", {}, "MCP_FAILED", "no, not with None (-32000)"),
     "it answers with nonsense": ("t_nonsense", {}, "MCP_BAD_RESULT", "ValidationError"),
 }
+SLOW = {"it exits", "it exits well"}
 
 
-@pytest.mark.parametrize("what", ENDS)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=pytest.mark.slow) if what in SLOW else what for what in ENDS],
+)
 async def test_the_call_ends_within_a_second(what: str, runtime: ta.Runtime, mark: Mark) -> None:
     """P3 a to c: the call is an error at once; calls of another server are unaffected; the server comes back."""
     tool, arguments, code, text = ENDS[what]

@@ -32,6 +32,17 @@ async def test_a_storm_of_notices(runtime: ta.Runtime, mark: Mark) -> None:
     assert {tool.name for tool in runtime.tools.list()} == set(connection.tools)
 
 
+async def test_a_list_that_fails(runtime: ta.Runtime, mark: Mark, caplog: pytest.LogCaptureFixture) -> None:
+    """The old list stays, until there is a new one."""
+    connection = await connect_mcp(runtime.scope, mark.server(), name="t")
+    before = connection.tools
+    await use(runtime, "t_break")
+    await until(lambda: "does not list its tools anew: MCPError: no list today" in caplog.text)
+    assert connection.tools == before
+    await use(runtime, "t_mend")
+    await until(lambda: "t_mended" in connection.tools)
+
+
 async def test_turns_across_changes(mark: Mark) -> None:
     """Each request shows the newest list once; there is no gap in which a tool that stays is missing."""
     shown: list[list[str]] = []

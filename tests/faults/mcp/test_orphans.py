@@ -167,6 +167,7 @@ def test_the_second_signal(count: int, how: str, mark: Mark) -> None:
     assert mark.gone(1)
 
 
+@pytest.mark.slow
 @counts
 def test_one_signal(count: int, mark: Mark) -> None:
     """They get their grace, and then KILL."""

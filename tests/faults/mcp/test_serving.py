@@ -60,6 +60,7 @@ async def test_one_agent_over_stdio(runtime: ta.Runtime, tmp_path: Path) -> None
     assert log.read_text().endswith("over\n")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_server_that_waits_for_input(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), "scope", str(tmp_path / "log")],
@@ -179,6 +180,22 @@ async def test_a_server_behind_a_url_starts_anew(swept: None) -> None:
             async with http(mcp_app(runtime.scope, options=OPTIONS), port):
                 await until(lambda: connection.is_connected)
                 assert (await use(other, "a_ask", {"message": "x"})).text == "1: x"
+
+
+@over_http
+async def test_a_session_that_was_forgotten(swept: None) -> None:
+    """The server was exchanged between two calls: the next one fails, and those after it have a new session."""
+    async with ta.open_runtime(models=[ScriptedModel(answer)]) as runtime, ta.open_runtime() as other:
+        async with http(mcp_app(runtime.scope, options=OPTIONS)) as url:
+            connection = await connect_mcp(other.scope, HttpServer(url), name="a", protocol="legacy")
+            assert (await use(other, "a_ask", {"message": "x"})).text == "1: x"
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        async with http(mcp_app(runtime.scope, options=OPTIONS), port):
+            assert connection.is_connected
+            exc = await refused(other, "a_ask", {"message": "x"})
+            assert "session" in str(exc).lower()
+            await until(lambda: other.tools.get("a_ask") is not None and connection.is_connected)
+            assert (await use(other, "a_ask", {"message": "x"})).text == "1: x"
 
 
 @over_http

@@ -17,6 +17,7 @@ from ...session import ToolFailure
 from ...tools import Image, ToolContext, ToolReturn, encode_result
 from ...values import ContentBlock, TextBlock, describe
 from ._connection import ConnectionOptions
+from ._numbers import storable
 from ._servers import HttpServer, Server, redact
 from ._session import Session
 
@@ -115,7 +116,7 @@ async def _error(exc: Exception, session: Session, server: Server, who: str, too
 def to_return(result: mcp_types.CallToolResult, context: ToolContext) -> ToolReturn:
     """A server's result as one of ours. Structured content is kept for programs, and shown if there is nothing else."""
     content = [block for each in result.content for block in _blocks(each, context)]
-    structured = result.structured_content
+    structured = storable(result.structured_content)
     if not content and structured is not None:
         content = [TextBlock(text=json.encode(structured).decode())]
     error = ToolFailure(name="ToolError", code="MCP_TOOL_FAILED") if result.is_error else None

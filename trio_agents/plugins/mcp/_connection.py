@@ -96,7 +96,8 @@ class McpConnection:
     @property
     def is_connected(self) -> bool:
         """Whether the server can be called now."""
-        return self._session is not None and self._session.client is not None
+        session = self._session
+        return session is not None and session.client is not None and not session.lost.is_set()
 
     @property
     def tools(self) -> list[str]:
@@ -237,17 +238,19 @@ class McpConnection:
             self._session = None
         if not self._ending.is_set() and self._why != session.reason:
             self._why = session.reason
-            logger.warning("MCP server %r is away and will be connected again: %s", self._name, self._why)
+            if self._patient or self._connected.is_set():
+                logger.warning("MCP server %r is away and will be connected again: %s", self._name, self._why)
         return failure
 
     # --- calls --------------------------------------------------------------------------------
 
     async def _call(self, tool: str, arguments: Mapping[str, object], context: ToolContext) -> ToolReturn:
         session = self._session
-        if session is None or session.client is None or session.lost.is_set():
+        if session is None or not self.is_connected:
             await trio.lowlevel.checkpoint()
+            why = self._why if session is None else session.reason or self._why
             raise ToolServerError(
-                f"MCP server {self._name!r} is not connected: {self._why}",
+                f"MCP server {self._name!r} is not connected: {why}",
                 server=self._name,
                 code="MCP_UNAVAILABLE",
             )

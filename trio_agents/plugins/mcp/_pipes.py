@@ -14,13 +14,25 @@ from typing import Final, Self, final
 
 import anyio
 import mcp_types
+import msgspec
 import trio
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 logger: Final = logging.getLogger("trio_agents")
 
 LONGEST: Final = 64 * 1024 * 1024
 """Bytes that one message may have."""
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message is about, whatever else it holds."""
+
+    id: int | str | None = None
+    method: str | None = None
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(Envelope)
 
 
 @final
@@ -111,9 +123,21 @@ class Incoming(_Entered):
             return None
         try:
             return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError:
+        except ValidationError as exc:
+            return self._unreadable(line, exc)
+
+    def _unreadable(self, line: bytes, exc: ValidationError) -> SessionMessage | None:
+        """An answer that cannot be read must not be waited for: the request fails. All else is put aside."""
+        try:
+            found = _ENVELOPE.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            found = None
+        if found is None or found.id is None or found.method is not None:
             self._stray(line)
             return None
+        reason = f"the answer cannot be read: {exc.errors()[0]['msg']}"
+        error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=reason)
+        return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
 
 
 @final

@@ -22,9 +22,9 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ...errors import ValueNotJsonError
 from ...tools import Effect, open_process
 from ...values import FrozenJson, describe
+from ._numbers import storable
 from ._offers import RemoteTool
 from ._program import Program
 from ._servers import HttpServer, Server, StdioServer, redact
@@ -235,24 +235,20 @@ async def _listed(client: Client) -> list[RemoteTool]:
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
-        found += [tool for each in page.tools if (tool := _remote(each)) is not None]
+        found += [_remote(each) for each in page.tools]
         cursor = page.next_cursor
         if cursor is None:
             break
     return found
 
 
-def _remote(tool: mcp_types.Tool) -> RemoteTool | None:
-    try:
-        # Some providers refuse an object schema that does not name its properties.
-        parameters = FrozenJson.of({"type": "object", "properties": {}, **tool.input_schema})
-    except ValueNotJsonError as exc:
-        logger.warning("tool %r of an MCP server is left out: %s", tool.name, exc)
-        return None
+def _remote(tool: mcp_types.Tool) -> RemoteTool:
+    # Some providers refuse an object schema that does not name its properties.
+    schema = {"type": "object", "properties": {}, **tool.input_schema}
     return RemoteTool(
         name=tool.name,
         description=tool.description or tool.title or "",
-        parameters=parameters,
+        parameters=FrozenJson.of(storable(schema)),
         effect=_effect(tool.annotations),
     )
 
