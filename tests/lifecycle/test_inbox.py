@@ -695,8 +695,7 @@ async def test_ask_of_a_returned_and_of_a_kept_message(autojump_clock) -> None:
 
             nursery.start_soon(ask)
             await settle()
-            handle = w.runtime.loop._lives
-            for life in list(handle):
+            for life in w.runtime.loop.lives:
                 life.ask_soon()
         assert len(caught) == 1
 

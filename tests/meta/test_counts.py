@@ -19,7 +19,7 @@ from benchmarks.ours.setting import Waste, wasting
 
 HELD: dict[tuple[str, str], dict[str, float]] = {
     ("create_dispose", "create_dispose"): {"tasks": 0, "steps": 2},
-    ("create_context_dispose", "create_context_dispose"): {"tasks": 2, "steps": 10},
+    ("create_context_dispose", "create_context_dispose"): {"tasks": 2, "steps": 9},
     ("turns", "turn"): {"tasks": 1, "steps": 3, "events": 10},
     ("tools", "tool_turn"): {"tasks": 1.25, "steps": 4.55},
     ("durable", "memory"): {"tasks": 1, "steps": 3, "writes": 0, "syncs": 0, "events": 10},

@@ -174,9 +174,9 @@ class Directory(Generic[T]):
         Raises:
             AgentExistsError: the id is taken.
         """
-        self.check_free(id)
         entry = Entry(self, value, scope)
-        self._entries[id] = entry
+        if self._entries.setdefault(id, entry) is not entry:
+            self.check_free(id)
         return entry
 
     def check_free(self, id: str) -> None:
@@ -242,6 +242,11 @@ class RegistryCore:
         self.store: SessionStore = store
         self.factory: AgentFactory | None = None
         self.initiators: Initiators = Initiators()
+
+    def check_free(self, id: str) -> None:
+        """Raise `AgentExistsError` if an agent or a session has the id."""
+        self.agents.check_free(id)
+        self.sessions.check_free(id)
 
     def require_factory(self) -> AgentFactory:
         """The factory, or a `UsageError`."""

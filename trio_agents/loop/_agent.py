@@ -282,11 +282,12 @@ class LoopAgent(Running):
         [event] = self._pen.append(Draft(message, Replace(start=start, end=end), sources))
         return event
 
-    def announce_start(self, source: Literal["startup", "resume", "clear", "compact"]) -> None:
-        """Tell that a conversation starts."""
+    def announce_start(self, source: Literal["startup", "resume", "clear", "compact"]) -> bool:
+        """Tell that a conversation starts. Returns whether anybody was told."""
         listeners = self.scope.listeners(SessionStart)
         if listeners:
             notify(listeners, SessionStart(agent=self, source=source))
+        return bool(listeners)
 
     def lease_pipeline(self) -> Pipeline:
         """One consistent snapshot of tools, prompt and hooks."""

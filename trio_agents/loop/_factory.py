@@ -12,7 +12,7 @@ from ..agent import AgentOptions, Scope, Setup
 from ..agent._registry import RegistryCore
 from ..errors import AgentExistsError, SessionBusyError, TeardownError, UsageError
 from ..models import ModelRegistry
-from ..scope._lifetime import Homes, Lifetime
+from ..scope._lifetime import Homes
 from ..scope._scope import BREATHER
 from ..scope._waits import working_for
 from ..session import Event, SessionHeader, open_log, prefix_marker
@@ -34,8 +34,8 @@ class AgentLoop:
 
     __slots__ = (
         "_fork_into",
-        "_lives",
         "_resuming",
+        "_root",
         "core",
         "homes",
         "is_closing",
@@ -45,39 +45,35 @@ class AgentLoop:
         "store",
     )
 
-    def __init__(self, core: RegistryCore, homes: Homes, models: ModelRegistry) -> None:
+    def __init__(self, root: Scope, core: RegistryCore, models: ModelRegistry) -> None:
+        self._root = root
         self.core: RegistryCore = core
-        self.homes: Homes = homes
+        self.homes: Homes = root.homes
         self.models: ModelRegistry = models
         self.routes: Routes = Routes()
         self.store: SessionStore = core.store
         self._fork_into = fork_into(self.store)
         self.is_closing: bool = False
         self.is_draining: bool = False
-        self._lives: dict[Lifetime, None] = {}
         self._resuming: set[str] = set()
 
     # --- owning -------------------------------------------------------------------------------
 
-    def adopt(self, life: Lifetime) -> None:
-        """Own a lifetime."""
-        self._lives[life] = None
-
-    def release(self, life: Lifetime) -> None:
-        """No longer own a lifetime that has ended."""
-        self._lives.pop(life, None)
-
     @property
-    def lives(self) -> list[Lifetime]:
-        """What it made and what is being made; a snapshot."""
-        return list(self._lives)
+    def lives(self) -> list[Handle | Creation]:
+        """What it made and what is being made, owners before what they own; a snapshot."""
+        # Each has an owner below the root: a list of its own would be a good part of the memory of idle agents.
+        return [
+            life
+            for life in self._root.everything()
+            if isinstance(life, Handle | Creation) and life.loop is self
+        ]
 
     async def aclose(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """End every agent that this loop made, and every creation under way, and wait for it. Idempotent."""
         self.is_closing = True
         failures = []
-        while self._lives:
-            lives = list(self._lives)
+        while lives := [life for life in self.lives if not life.is_ended]:
             for index, life in enumerate(lives, 1):
                 if isinstance(life, Creation):
                     life.abort(LOOP_CLOSED)
@@ -89,7 +85,6 @@ class AgentLoop:
                     await life.settle(from_the_start=True)
                 except TeardownError as exc:
                     failures.append(exc)
-                self._lives.pop(life, None)
                 if index % BREATHER == 0:
                     await trio.lowlevel.cancel_shielded_checkpoint()
         if failures:
@@ -112,25 +107,24 @@ class AgentLoop:
         await trio.lowlevel.checkpoint()
         id = mint_id() if session_id is None else _checked_id(session_id)
         check_wanted(self, owner, id)
-        self._check_free(id)
+        self.core.check_free(id)
         header = SessionHeader(
             id=id,
             created_at=now_ms(),
             cwd=options.cwd or UNSET,
             seed_length=len(prefix) if prefix else UNSET,
         )
+        seed = prefix or ()
+        opening = None if prefix is None else lambda: prefix_marker(seed)
         # Without a setup there is nothing to wait for, hence nothing that could be aborted.
         creation = None if setup is None else self._begin(owner, id)
         try:
-            birth = self._conceive(owner, creation, header, prefix or (), options)
+            birth = self._conceive(owner, creation, header, seed, options, seed)
             try:
-                commit = await birth.prepare(setup)
-                await birth.publish(
-                    commit,
-                    lambda: self.store.create(header, prefix or ()),
-                    lambda: prefix_marker(prefix) if prefix is not None else [],
-                    "startup",
-                )
+                if creation is None:
+                    birth.publish_now(opening, "startup")
+                else:
+                    await birth.publish(await birth.prepare(setup), opening, "startup")
             except BaseException as exc:
                 await roll_back(birth.handle, exc)  # noqa: ASYNC102 - shielded and bounded inside
                 raise
@@ -189,12 +183,7 @@ class AgentLoop:
             with creation.stretch(), working_for(birth.agent):
                 await recovery.ask_tools(birth.agent, rerun=rerun)
             await trio.lowlevel.checkpoint_if_cancelled()
-            await birth.publish(
-                commit,
-                lambda: opened.writer,
-                lambda: recovery.opening(birth.agent.pen, birth.session),
-                "resume",
-            )
+            await birth.publish(commit, lambda: recovery.opening(birth.agent.pen, birth.session), "resume")
         except BaseException as exc:
             if handle is None:
                 opened.writer.abandon()
@@ -233,17 +222,11 @@ class AgentLoop:
     def _begin(self, owner: Scope, id: str) -> Creation:
         creation = Creation(self, id)
         owner.adopt(creation)
-        self.adopt(creation)
         return creation
 
     def _end(self, owner: Scope, creation: Creation) -> None:
         owner.release(creation)
-        self.release(creation)
         creation.settled()
-
-    def _check_free(self, id: str) -> None:
-        if self.core.agents.entry(id) is not None or self.core.sessions.entry(id) is not None:
-            raise AgentExistsError(f"agent {id!r} already exists")
 
     def _conceive(
         self,
@@ -252,6 +235,7 @@ class AgentLoop:
         header: SessionHeader,
         events: Sequence[Event | ChunkRun],
         options: AgentOptions,
+        seed: Sequence[Event] = (),
         *,
         loaded: bool = False,
     ) -> Birth:
@@ -261,7 +245,7 @@ class AgentLoop:
         handle = Handle(agent)
         scope.life = handle
         agent.scope = scope
-        return Birth(self, owner, creation, handle, agent)
+        return Birth(self, owner, creation, handle, agent, seed)
 
 
 def _checked_id(session_id: object) -> str:

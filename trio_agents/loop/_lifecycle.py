@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, final
 
@@ -30,7 +30,7 @@ from ..agent._scope import bound, leave
 from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
 from ..scope._lifetime import Lifetime, at_least
 from ..scope._waits import working_for
-from ..session import Draft, Session
+from ..session import Draft, Event, Session
 from ..storage import LogWriter
 from ..values import DISPOSED
 from ._inside import is_inside
@@ -72,8 +72,8 @@ class Handle(Lifetime, AgentHandle):
         if not self.is_ended and is_inside(self._agent):
             await self._ask_from_inside()
         self.ask()
-        await self.settle()
-        await trio.lowlevel.checkpoint()  # there may have been nothing to wait for
+        if not await self.settle():
+            await trio.lowlevel.checkpoint()  # there was nothing to wait for
 
     async def _ask_from_inside(self) -> NoReturn:
         """The agent waits for this very task: it cannot wait for the agent. The request stands."""
@@ -131,32 +131,51 @@ class Handle(Lifetime, AgentHandle):
             logger.debug("the inbox of agent %r is discarded later", agent.id, exc_info=True)
             self._discard = "again"
 
+    @property
+    def owned(self) -> Scope:
+        """The agent's scope."""
+        return self._agent.scope
+
+    @property
+    def loop(self) -> AgentLoop:
+        """The loop that made the agent."""
+        return self._agent.loop
+
     def _must_wait(self) -> bool:
+        agent, writer = self._agent, self.writer
         return (
-            self._agent.has_work
+            agent.has_work
             or self._discard == "again"
-            or self._agent.scope.must_wait()
-            or (self.writer is not None and self.writer.is_dirty)
+            or agent.scope.must_wait()
+            or (writer is not None and writer.is_dirty)
         )
 
-    async def _tail(self) -> None:
+    async def _tail(self, waits: bool) -> None:
         agent = self._agent
+        scope = agent.scope
         deadline = 0.0
-        with on_nobodys_behalf(), working_for(agent):
-            if self._must_wait() or not agent.scope.is_empty:
+        with on_nobodys_behalf():
+            if waits or not scope.is_empty:
                 deadline = self._deadline()
-                await self._end_work(deadline)
-            await agent.scope.unwind(self._failed, deadline, agent.options.grace)
+                with working_for(agent):
+                    await self._end_work(deadline)
+                    await scope.unwind(self._failed, deadline, agent.options.grace)
+            else:
+                scope.close_empty()
             if agent.entry is not None:
                 agent.entry.detach()
-            await self._close_log(deadline)
+            if self.writer is not None:
+                if self.writer.is_dirty:
+                    await self._flush(self.writer, deadline)
+                else:
+                    self._attempt(self.writer.abandon)
+            agent.pen.close()
             agent.keep_receipts()
             if self.session_entry is not None:
                 self.session_entry.detach()
-            owner = agent.scope.parent
+            owner = scope.parent
             assert owner is not None
             owner.release(self)
-            agent.loop.release(self)
             if self._failures is None:
                 agent.let_go()
 
@@ -184,27 +203,20 @@ class Handle(Lifetime, AgentHandle):
             )
         )
 
-    async def _close_log(self, deadline: float) -> None:
+    async def _flush(self, writer: LogWriter, deadline: float) -> None:
         """The final flush; the writer is closed and its lock released whatever becomes of it."""
-        writer, grace = self.writer, self._agent.options.grace
-        if writer is not None:
-            if writer.is_dirty:
-                try:
-                    with trio.CancelScope(deadline=at_least(deadline, grace), shield=True) as scope:
-                        await writer.aclose()
-                    if scope.cancelled_caught:
-                        self._failed(
-                            TimeoutError(f"the log of agent {self._agent.id!r} could not be flushed in time")
-                        )
-                        writer.abandon()
-                except Exception as exc:  # noqa: BLE001 - reported; the session is detached all the same
-                    self._failed(exc)
-            else:
-                try:
-                    writer.abandon()
-                except Exception as exc:  # noqa: BLE001 - likewise
-                    self._failed(exc)
-        self._agent.pen.close()
+        try:
+            with trio.CancelScope(
+                deadline=at_least(deadline, self._agent.options.grace), shield=True
+            ) as scope:
+                await writer.aclose()
+            if scope.cancelled_caught:
+                self._failed(
+                    TimeoutError(f"the log of agent {self._agent.id!r} could not be flushed in time")
+                )
+                writer.abandon()
+        except Exception as exc:  # noqa: BLE001 - reported; the session is detached all the same
+            self._failed(exc)
 
     def _attempt(self, fn: Callable[[], object]) -> None:
         try:
@@ -217,14 +229,16 @@ class Handle(Lifetime, AgentHandle):
 class Creation(Lifetime):
     """A creation under way: owner and loop can abort it, and wait until the call has settled."""
 
-    __slots__ = ("_scope", "_settled", "id", "reason")
+    __slots__ = ("_has_settled", "_scope", "_settled", "id", "loop", "reason")
 
     def __init__(self, loop: AgentLoop, id: str) -> None:
         super().__init__(loop.homes)
+        self.loop = loop
         self.id = id
         self.reason: str | None = None
         self._scope: trio.CancelScope | None = None
-        self._settled = trio.Event()
+        self._has_settled = False
+        self._settled: trio.Event | None = None
 
     def _describe(self) -> str:
         return f"the creation of agent {self.id!r}"
@@ -249,28 +263,49 @@ class Creation(Lifetime):
     def _must_wait(self) -> bool:
         return True
 
-    async def _tail(self) -> None:
-        await self._settled.wait()
+    async def _tail(self, waits: bool) -> None:
+        if not self._has_settled:
+            self._settled = trio.Event()
+            await self._settled.wait()
 
     def settled(self) -> None:
         """The call has returned or raised."""
-        self._settled.set()
+        self._has_settled = True
+        if self._settled is not None:
+            self._settled.set()
 
 
 @final
 class Birth:
     """One agent on its way from being made to being published."""
 
-    __slots__ = ("agent", "creation", "handle", "loop", "owner", "session")
+    __slots__ = ("agent", "creation", "handle", "loop", "owner", "seed", "session")
 
     def __init__(
-        self, loop: AgentLoop, owner: Scope, creation: Creation | None, handle: Handle, agent: LoopAgent
+        self,
+        loop: AgentLoop,
+        owner: Scope,
+        creation: Creation | None,
+        handle: Handle,
+        agent: LoopAgent,
+        seed: Sequence[Event],
     ) -> None:
+        """Take what was made.
+
+        Args:
+            loop: who makes the agent.
+            owner: who is to own it.
+            creation: what can be aborted, or None where nothing is awaited before the publication.
+            handle: the agent's life.
+            agent: the agent.
+            seed: what a new log holds from the start; not asked for if the handle has a writer by then.
+        """
         self.loop = loop
         self.owner = owner
         self.creation = creation
         self.handle = handle
         self.agent = agent
+        self.seed = seed
         self.session = agent.session
 
     def check(self) -> None:
@@ -283,7 +318,8 @@ class Birth:
     async def prepare(self, setup: Setup | None) -> Callable[[], object] | None:
         """Run setup in the caller's task; gives its commit. Raises what setup raised, or why it was aborted."""
         if setup is None:
-            return None  # noqa: ASYNC910 - waits only if there is something to wait for
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return None
         assert self.creation is not None
         commit: object = None
         with self.creation.stretch(), working_for(self.agent):
@@ -299,8 +335,7 @@ class Birth:
     async def publish(
         self,
         commit: Callable[[], object] | None,
-        take_writer: Callable[[], LogWriter],
-        opening: Callable[[], list[Draft]],
+        opening: Callable[[], list[Draft]] | None,
         source: SessionStartSource,
     ) -> None:
         """Make the agent visible and tell it: one section, and no checkpoint after its first edge."""
@@ -310,35 +345,36 @@ class Birth:
             _run_commit(commit)
             self.check()
             await trio.lowlevel.checkpoint_if_cancelled()
-        self._publish(take_writer, opening, source)
+        self.publish_now(opening, source)
 
     @trio.lowlevel.enable_ki_protection
-    def _publish(
-        self,
-        take_writer: Callable[[], LogWriter],
-        opening: Callable[[], list[Draft]],
-        source: SessionStartSource,
-    ) -> None:
+    def publish_now(self, opening: Callable[[], list[Draft]] | None, source: SessionStartSource) -> None:
+        """The section itself. Where nothing was awaited since caller, owner and loop were asked, it is all there is.
+
+        Args:
+            opening: gives the events that the log goes on with at once; None for none.
+            source: what `SessionStart` tells.
+        """
         agent, handle, core = self.agent, self.handle, self.loop.core
-        core.agents.check_free(agent.id)
-        core.sessions.check_free(agent.id)
+        id = agent.id
+        core.check_free(id)
         if handle.writer is None:
-            handle.writer = take_writer()
-            agent.pen.attach(handle.writer)
-        drafts = opening()
+            writer = handle.writer = self.loop.store.create(self.session.header, self.seed)
+            agent.pen.attach(writer)
+        drafts = None if opening is None else opening()
         if drafts:
             agent.pen.append(*drafts)
-        handle.session_entry = core.sessions.enter(agent.id, self.session, agent.scope)
-        entry = core.agents.enter(agent.id, agent, agent.scope)
+        scope = agent.scope
+        told = handle.session_entry = core.sessions.enter(id, self.session, scope)
+        entry = core.agents.enter(id, agent, scope)
         self.owner.adopt(handle)
-        self.loop.adopt(handle)
         agent.entered(entry)
-        if handle.session_entry.announce(keep=True):
+        if told.announce(keep=True):
             self.check_live()
         if entry.announce(keep=True):
             self.check_live()
-        agent.announce_start(source)
-        self.check_live()
+        if agent.announce_start(source):
+            self.check_live()
         agent.published()
 
     def check_live(self) -> None:

@@ -251,7 +251,7 @@ class RuntimeBlock:
     def _compose(self) -> None:
         root = Scope("root", parent=None, core=self._core)
         root.life = ScopeLife(root, self._homes)
-        loop = AgentLoop(self._core, self._homes, self._models)
+        loop = AgentLoop(root, self._core, self._models)
         root.agents.set_factory(loop)
         sessions = SessionRegistry(self._core.sessions, self._core.store)
         self._runtime = Runtime(root, loop, self._models, sessions)

@@ -111,7 +111,7 @@ class Holder(Lifetime, Generic[T]):
     def _must_wait(self) -> bool:
         return False  # the close that settles this waits in its own task
 
-    async def _tail(self) -> None:
+    async def _tail(self, waits: bool) -> None:
         await self.left.wait()
 
     async def end_by(self, deadline: float) -> None:

@@ -19,11 +19,14 @@ import contextvars
 import enum
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVarTuple, Unpack, final
+from typing import TYPE_CHECKING, Final, TypeVarTuple, Unpack, final
 
 import trio
 
 from ..errors import TeardownError
+
+if TYPE_CHECKING:
+    from ._scope import OwnerScope
 
 logger: Final = logging.getLogger("trio_agents")
 
@@ -95,9 +98,18 @@ class Lifetime:
         """Whether the tail has something to wait for."""
         raise NotImplementedError
 
-    async def _tail(self) -> None:
-        """Carry the end out. Without a checkpoint if `_must_wait` was false. Failures go to `_failed`."""
+    async def _tail(self, waits: bool) -> None:
+        """Carry the end out. Failures go to `_failed`.
+
+        Args:
+            waits: what `_must_wait` said. If it was false, there is no checkpoint.
+        """
         raise NotImplementedError
+
+    @property
+    def owned(self) -> OwnerScope | None:
+        """The scope that ends with this, or None."""
+        return None
 
     # --- what everybody sees ------------------------------------------------------------------
 
@@ -134,41 +146,49 @@ class Lifetime:
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
     @trio.lowlevel.enable_ki_protection
-    async def settle(self, *, from_the_start: bool = False) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
+    async def settle(self, *, from_the_start: bool = False) -> bool:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Wait until the end, once asked for, has come. A checkpoint only if there is something to wait for.
 
         Args:
             from_the_start: the caller was there before the end: a failure is also raised if all is over by now.
 
+        Returns:
+            whether it waited, so that it was a checkpoint.
+
         Raises:
             TeardownError: something failed on the way; one of its own for each waiter. Everything is released.
         """
-        if self._state is State.ASKED and self._must_wait():
-            self._launch()  # something to wait for came between the asking and now
+        waited = False
         if self._state is State.ASKED:
-            self._state = State.RUNNING
-            if self.homes.is_open:
-                await self._run()  # nothing to wait for, hence no checkpoint
-            else:
-                await self._run_shielded()
-        elif self._state is not State.ENDED:
+            waits = self._must_wait()
+            if waits:
+                self._launch()  # something to wait for came between the asking and now
+            if self._state is State.ASKED:
+                self._state = State.RUNNING
+                if waits or not self.homes.is_open:
+                    await self._run_shielded()
+                else:
+                    await self._run(waits=False)  # no checkpoint
+        elif self._state is State.ENDED and not from_the_start:
+            return False  # noqa: ASYNC910 - waits only if there is something to wait for
+        if self._state is State.RUNNING:
             if self._done is None:
                 self._done = trio.Event()
             await self._done.wait()
-        elif not from_the_start:
-            return  # noqa: ASYNC910 - waits only if there is something to wait for
+            waited = True
         if self._failures:
             raise self._error()
+        return waited  # noqa: ASYNC910 - waits only if there is something to wait for
 
     async def _run_shielded(self) -> None:
         # A crash of the runtime cancels its nursery; an end that is under way still goes its whole way.
         with trio.CancelScope(shield=True):
-            await self._run()
+            await self._run(waits=True)
 
     @trio.lowlevel.enable_ki_protection
-    async def _run(self) -> None:
+    async def _run(self, *, waits: bool) -> None:
         try:
-            await self._tail()
+            await self._tail(waits)
         except Exception as exc:  # noqa: BLE001 - whatever a tail lets through is a failure of this end
             self._failed(exc)
         finally:

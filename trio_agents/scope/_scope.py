@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack, final
 
 import trio
@@ -118,6 +118,15 @@ class OwnerScope:
         if self._members is not None:
             self._members.pop(life, None)
 
+    def everything(self) -> list[Lifetime]:
+        """What it owns, what that owns, and so on: a snapshot, owners before what they own."""
+        found = list(self._members or ())
+        for life in found:  # which grows meanwhile
+            scope = life.owned
+            if scope is not None and scope._members:
+                found.extend(scope._members)
+        return found
+
     # --- contributions ------------------------------------------------------------------------
 
     def contribute(self, contribution: Contribution) -> Undo:
@@ -171,11 +180,14 @@ class OwnerScope:
         """
 
         async def hold(status: Status[T]) -> None:
-            with ExitStack() as stack:
+            waiting = working_for(self)
+            try:
                 async with context as value:
                     status.started(value)
                     await status.released.wait()
-                    stack.enter_context(working_for(self))  # leaving it is waited for
+                    waiting.begin()  # leaving it is waited for
+            finally:
+                waiting.end()
 
         return await self._start(hold, f"context {context!r}")
 
@@ -320,6 +332,10 @@ class OwnerScope:
             except Exception as exc:  # noqa: BLE001 - reported, and nothing is skipped
                 failed(exc)
 
+    def close_empty(self) -> None:
+        """What `unwind` does where there is nothing to unwind."""
+        self._is_closed = True
+
     async def _finish(self, name: str, answer: Awaitable[object], deadline: float) -> None:
         """Await a clean-up in a task of its own, so that one which shields itself can be left behind."""
 
@@ -374,7 +390,12 @@ class ScopeLife(Lifetime):
     def _must_wait(self) -> bool:
         return self.scope.must_wait()
 
-    async def _tail(self) -> None:
+    @property
+    def owned(self) -> OwnerScope:
+        """The scope."""
+        return self.scope
+
+    async def _tail(self, waits: bool) -> None:
         await self.scope.unwind(self._failed, self._deadline())
         if self.scope.parent is not None:
             self.scope.parent.release(self)

@@ -18,24 +18,39 @@ _working: Final[dict[trio.lowlevel.Task, list[object]]] = {}
 
 @final
 class working_for:  # noqa: N801 - reads as what it does: `with working_for(agent)`
-    """Mark the current task as one that somebody waits for, for the length of a block."""
+    """Mark the current task as one that somebody waits for, for the length of a block, or between two calls."""
 
-    __slots__ = ("_task", "_whom")
+    __slots__ = ("_has_begun", "_task", "_whom")
 
     def __init__(self, whom: object) -> None:
+        self._has_begun = False
         self._whom = whom
         self._task = trio.lowlevel.current_task()
 
-    def __enter__(self) -> None:
-        _working.setdefault(self._task, []).append(self._whom)
+    def begin(self) -> None:
+        """From now on somebody waits."""
+        self._has_begun = True
+        waiters = _working.get(self._task)
+        if waiters is None:
+            _working[self._task] = [self._whom]
+        else:
+            waiters.append(self._whom)
+
+    def end(self) -> None:
+        """Nobody waits any more, if somebody did."""
+        if self._has_begun:
+            self._has_begun = False
+            waiters = _working[self._task]
+            waiters.remove(self._whom)
+            if not waiters:
+                del _working[self._task]
+
+    __enter__ = begin
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        waiters = _working[self._task]
-        waiters.remove(self._whom)
-        if not waiters:
-            del _working[self._task]
+        self.end()
 
 
 def waiters_of_this_task() -> list[object]:
