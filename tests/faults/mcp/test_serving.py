@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import gc
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -85,13 +84,6 @@ def test_a_signal_ends_a_server_that_waits_for_input(tmp_path: Path) -> None:
 
 # `mcp` leaves the generators of an answer that it has read to the garbage collector; nothing is open behind them.
 over_http = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
-
-
-@pytest.fixture
-def swept() -> Iterator[None]:
-    """Collects what a test has left, while its warnings are still those of that test."""
-    yield
-    gc.collect()
 
 
 @asynccontextmanager
