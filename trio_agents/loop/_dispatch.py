@@ -6,6 +6,7 @@ Nothing here decides about other calls of the step, or writes results: see `_cal
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
 
@@ -26,7 +27,7 @@ from ..session import ForeignEvent, ToolStarted
 from ..session._codec import to_plain
 from ..tools import Tool, ToolContext, ToolReturn, error_result
 from ..tools._context import ServiceBody
-from ..tools._results import encode_result
+from ..tools._results import check_result, encode_result
 from ..values import Attachment, ToolCallBlock
 from ..values._describe import describe
 from ..values._json import FrozenJson
@@ -35,6 +36,8 @@ from ._call import UNLOADED, Body, Call, Stage, failed
 if TYPE_CHECKING:
     from ._agent import LoopAgent
     from ._pipeline import Pipeline
+
+logger: Final = logging.getLogger("trio_agents")
 
 Arguments = Mapping[str, object]
 
@@ -85,16 +88,38 @@ class Dispatch:
             agent=self._agent, turn=self._turn, step=self._step, call=block, tool=tool, arguments=arguments
         )
         given: ToolReturn | None = None
+        raised: Exception | None = None
 
         async def default(payload: AroundTool) -> ToolReturn:
-            nonlocal given
-            given = await run(payload.arguments)
+            nonlocal given, raised
+            try:
+                given = await run(payload.arguments)
+            except Exception as exc:
+                raised = exc
+                raise
             return given
 
-        answer: object = await self._pipeline.around_tool(proposal, default)
-        if not isinstance(answer, ToolReturn):
-            raise UsageError(f"AroundTool listeners answer with a ToolReturn, not {type(answer).__name__}")
-        # What the body gave was encoded already; what a listener made is looked at as if a tool had returned it.
+        try:
+            answer: object = await self._pipeline.around_tool(proposal, default)
+            if not isinstance(answer, ToolReturn):
+                raise UsageError(
+                    f"AroundTool listeners answer with a ToolReturn, not {type(answer).__name__}"
+                )
+            if given is None:
+                return check_result(answer)  # no body ran, so nothing may say that it did
+        except FatalToolError:
+            raise
+        except Exception as exc:
+            # The model reads it as the call's result. That a judge has failed is for people, too.
+            if exc is not raised:
+                logger.error(
+                    "the AroundTool listeners failed on the call of tool %r by agent %r",
+                    block.name,
+                    self._agent.id,
+                    exc_info=exc,
+                )
+            raise
+        # What the body gave was encoded already; what a listener made of it is looked at as if a tool had returned it.
         return answer if answer is given else encode_result(answer, None)
 
     # --- the body -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias, cast, final
 
 import attrs
 from msgspec import UNSET
@@ -55,7 +55,29 @@ def _meta(value: object) -> FrozenJson | None:
 
 
 def _contexts(value: Iterable[UserMessage]) -> tuple[UserMessage, ...]:
-    return tuple(value)
+    messages: tuple[object, ...] = tuple(value)
+    for message in messages:
+        if not isinstance(message, UserMessage):
+            raise UsageError(f"the contexts of a ToolReturn are UserMessages, not {type(message).__name__}")
+    return cast("tuple[UserMessage, ...]", messages)
+
+
+# What is of another type the log would refuse, when it is too late to say so to whoever made it.
+
+
+def _flag(result: object, field: attrs.Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise UsageError(f"{field.name} of a ToolReturn is a bool, not {type(value).__name__}")
+
+
+def _failure(result: object, field: attrs.Attribute[ToolFailure | None], value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, ToolFailure):
+        raise UsageError(f"error of a ToolReturn is a ToolFailure, not {type(value).__name__}")
+    for said in (value.name, value.code):
+        if type(said) is not str:
+            raise UsageError(f"error of a ToolReturn has a name and a code that are str, not {said!r}")
 
 
 @final
@@ -73,10 +95,10 @@ class ToolReturn:
     """
 
     content: tuple[ContentBlock, ...] = attrs.field(converter=_content, default=())
-    is_error: bool = attrs.field(default=False, kw_only=True)
-    error: ToolFailure | None = attrs.field(default=None, kw_only=True)
+    is_error: bool = attrs.field(default=False, validator=_flag, kw_only=True)
+    error: ToolFailure | None = attrs.field(default=None, validator=_failure, kw_only=True)
     meta: FrozenJson | None = attrs.field(converter=_meta, default=None, kw_only=True)
-    concludes: bool = attrs.field(default=False, kw_only=True)
+    concludes: bool = attrs.field(default=False, validator=_flag, kw_only=True)
     contexts: tuple[UserMessage, ...] = attrs.field(converter=_contexts, default=(), kw_only=True)
 
     @property
@@ -180,6 +202,16 @@ def _picture(image: Image, attach: Attach | None) -> ImageBlock:
     except (OSError, TrioAgentsError) as exc:
         raise UsageError(f"the picture could not be kept: {describe(exc)}") from exc
     return ImageBlock(attachment=attachment)
+
+
+def check_result(result: ToolReturn) -> ToolReturn:
+    """A result that was made by hand, by somebody who is no tool, if the log takes it.
+
+    Raises:
+        MessageError, ValueNotJsonError: it does not.
+    """
+    _check(result.content)
+    return result
 
 
 def _check(content: Sequence[ContentBlock]) -> None:

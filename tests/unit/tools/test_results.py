@@ -156,6 +156,23 @@ def test_a_tool_return_of_something_else_is_refused_at_once() -> None:
         ToolReturn([cast("Any", 3)])
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"is_error": "yes"}, "is_error of a ToolReturn is a bool, not str"),
+        ({"concludes": 1}, "concludes of a ToolReturn is a bool, not int"),
+        ({"error": "DENIED"}, "error of a ToolReturn is a ToolFailure, not str"),
+        ({"contexts": ["more"]}, "the contexts of a ToolReturn are UserMessages, not str"),
+    ],
+)
+def test_a_tool_return_with_fields_of_another_type(fields: dict[str, Any], said: str) -> None:
+    """H1: refused where it is made, not where the log would."""
+    with pytest.raises(UsageError, match=said):
+        ToolReturn("x", **fields)
+    with pytest.raises(UsageError, match="a code that are str, not 403"):
+        ToolReturn.failed("x", code=cast("Any", 403))
+
+
 def test_a_call_block_in_a_result_is_kept_if_it_can_be_written() -> None:
     block = ToolCallBlock(id="a", name="b", arguments="{}")
     assert encode_result(block).content == (block,)
