@@ -28,7 +28,7 @@ _KILLED: Final = 5.0
 """Seconds that a killed process may take to be gone; only one that hangs in the kernel takes any."""
 _ERRORS: Final = 1
 _INFOS: Final = 3
-_EXCERPT: Final = 4096
+_EXCERPT: Final = 16 * 1024
 _FIRST_ERROR: Final = re.compile(r"^[\d.]+ E (?:srv |cmn )?\s*(.+)$", re.MULTILINE)
 
 
@@ -130,7 +130,7 @@ class LlamaProcess:
         )
 
     def _complaint(self) -> str | None:
-        """The first error in its log: the later ones are consequences."""
+        """The first error in its log, which is about loading: the later ones are consequences."""
         if self._log.closed:
             return None
         text = os.pread(self._log.fileno(), _EXCERPT, self._log_start).decode("utf-8", "replace")
@@ -138,16 +138,14 @@ class LlamaProcess:
         return found[1] if found else None
 
     async def explain_end(self, patience: float) -> str | None:
-        """Why the process ended, if it has or does so within some seconds. A checkpoint."""
+        """How the process ended, if it has or does so within some seconds. A checkpoint."""
         with trio.move_on_after(patience):
             await self._process.wait()
         await trio.lowlevel.checkpoint()
         code = self._process.returncode
         if code is None:
             return None
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        complaint = self._complaint()
-        return how if complaint is None else f"{how}: {complaint}"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     async def aclose(self) -> None:
         """End the process, at once: it holds nothing that could be lost. May be called again."""
