@@ -266,7 +266,8 @@ class Creation(Lifetime):
     async def _tail(self, waits: bool) -> None:
         if not self._has_settled:
             self._settled = trio.Event()
-            await self._settled.wait()
+            with trio.CancelScope(shield=True):
+                await self._settled.wait()
 
     def settled(self) -> None:
         """The call has returned or raised."""
@@ -315,26 +316,22 @@ class Birth:
             raise aborted(self.agent.id, creation.reason)
         check_wanted(loop, owner, self.agent.id)
 
-    async def prepare(self, setup: Setup | None) -> Callable[[], object] | None:
-        """Run setup in the caller's task; gives its commit. Raises what setup raised, or why it was aborted."""
-        if setup is None:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            return None
-        assert self.creation is not None
+    async def prepare(self, setup: Setup | None) -> object:
+        """Run setup in the caller's task; gives what it returned. Raises what setup raised, or why it was aborted."""
         commit: object = None
+        if setup is None:
+            return commit  # noqa: ASYNC910 - waits only if there is something to wait for
+        assert self.creation is not None
         with self.creation.stretch(), working_for(self.agent):
             commit = setup(self.agent)
             if inspect.isawaitable(commit):
                 commit = await commit
         self.check()
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if commit is not None and not callable(commit):
-            raise UsageError(f"setup returns a commit function or None, not {commit!r}")
-        return commit
+        return commit  # noqa: ASYNC910 - likewise; the publication asks whether the caller was cancelled
 
     async def publish(
         self,
-        commit: Callable[[], object] | None,
+        commit: object,
         opening: Callable[[], list[Draft]] | None,
         source: SessionStartSource,
     ) -> None:
@@ -342,6 +339,8 @@ class Birth:
         self.check()
         await trio.lowlevel.checkpoint_if_cancelled()  # raises or does not yield
         if commit is not None:
+            if not callable(commit):
+                raise UsageError(f"setup returns a commit function or None, not {commit!r}")
             _run_commit(commit)
             self.check()
             await trio.lowlevel.checkpoint_if_cancelled()

@@ -112,7 +112,8 @@ class Holder(Lifetime, Generic[T]):
         return False  # the close that settles this waits in its own task
 
     async def _tail(self, waits: bool) -> None:
-        await self.left.wait()
+        with trio.CancelScope(shield=True):
+            await self.left.wait()
 
     async def end_by(self, deadline: float) -> None:
         """Ask for the task's end and wait for it; raise what it failed with.

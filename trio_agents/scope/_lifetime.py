@@ -101,6 +101,9 @@ class Lifetime:
     async def _tail(self, waits: bool) -> None:
         """Carry the end out. Failures go to `_failed`.
 
+        Each of its waits is shielded by itself: a crash of the runtime cancels the nursery of the tails, and an end
+        that is under way still goes its whole way.
+
         Args:
             waits: what `_must_wait` said. If it was false, there is no checkpoint.
         """
@@ -141,7 +144,7 @@ class Lifetime:
             self._launch()
 
     def _launch(self) -> None:
-        if self.homes.spawn(self._run_shielded, name=f"end of {self._describe()}"):
+        if self.homes.spawn(self._run, True, name=f"end of {self._describe()}"):
             self._state = State.RUNNING
         # else: the nursery is closed, and the root scope's close settles whatever is left
 
@@ -165,10 +168,7 @@ class Lifetime:
                 self._launch()  # something to wait for came between the asking and now
             if self._state is State.ASKED:
                 self._state = State.RUNNING
-                if waits or not self.homes.is_open:
-                    await self._run_shielded()
-                else:
-                    await self._run(waits=False)  # no checkpoint
+                await self._run(waits)  # no checkpoint, unless the runtime takes no tasks any more
         elif self._state is State.ENDED and not from_the_start:
             return False  # noqa: ASYNC910 - waits only if there is something to wait for
         if self._state is State.RUNNING:
@@ -180,13 +180,8 @@ class Lifetime:
             raise self._error()
         return waited  # noqa: ASYNC910 - waits only if there is something to wait for
 
-    async def _run_shielded(self) -> None:
-        # A crash of the runtime cancels its nursery; an end that is under way still goes its whole way.
-        with trio.CancelScope(shield=True):
-            await self._run(waits=True)
-
     @trio.lowlevel.enable_ki_protection
-    async def _run(self, *, waits: bool) -> None:
+    async def _run(self, waits: bool) -> None:
         try:
             await self._tail(waits)
         except Exception as exc:  # noqa: BLE001 - whatever a tail lets through is a failure of this end

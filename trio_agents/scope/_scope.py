@@ -318,7 +318,8 @@ class OwnerScope:
         a few seconds of the grace at the least.
         """
         if self._members:
-            await self._end_members(failed)
+            with trio.CancelScope(shield=True):
+                await self._end_members(failed)
         self._is_closed = True
         while self._contributions:
             contribution, _ = self._contributions.popitem()
