@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +168,46 @@ async def test_what_another_model_does_not_cure_is_told(code: str) -> None:
             await agent.ask("hello")
         assert story(agent)[-1] == f"turn end error({code})"
         assert w.counts == [1, 0]
+
+
+async def test_a_model_that_says_nothing(autojump_clock: MockClock) -> None:
+    """M1: the agent's own deadline is a failure like any other."""
+    async with (
+        world([Reply.hang()], [FINE], plugins=[ta.Fallback("best", CHAIN)]) as w,
+        w.runtime.open_agent(model="fallback/best", first_byte_timeout=7) as agent,
+    ):
+        start = trio.current_time()
+        assert (await agent.ask("hello")).text == "fine"
+        assert trio.current_time() - start == pytest.approx(7)
+        assert story(agent)[1] == "fall one TIMEOUT 1/1"
+
+
+async def test_a_fall_is_a_request_of_the_turn() -> None:
+    async with (
+        world([DOWN], ["never"], plugins=[ta.Fallback("best", CHAIN)]) as w,
+        w.runtime.open_agent(model="fallback/best", max_requests=1) as agent,
+    ):
+        with pytest.raises(ta.TurnFailed):
+            await agent.ask("hello")
+        assert w.counts == [1, 0]
+
+
+async def test_a_session_goes_on_with_the_model_that_answered_unless_the_chain_is_named(
+    tmp_path: Path,
+) -> None:
+    store = ta.JsonlStore(tmp_path)
+    two = ScriptedModel(FINE, "two")
+    for name, expected in ((None, "two/b"), ("fallback/best", "one/a")):
+        one = ScriptedModel([DOWN] if name is None else [FINE], "one")
+        plugins = [ta.Fallback("best", CHAIN)]
+        async with ta.open_runtime(store=store, models=[one, two], plugins=plugins) as runtime:
+            if name is None:
+                async with runtime.open_agent("s", model="fallback/best") as agent:
+                    await agent.ask("hello")
+            async with runtime.open_agent("s", mode="resume", model=name) as agent:
+                await agent.ask("and now?")
+                assert story(agent)[-2] == f"answer fine by {expected}"
+                assert trace_issues(list(agent.session.events)) == []
 
 
 async def test_codes_can_be_chosen() -> None:
