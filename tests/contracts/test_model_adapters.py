@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
-from trio_agents.models import Anthropic, ModelAdapter, ModelRequest, OpenAIChat, OpenAIResponses, Reply
+from trio_agents.models import (
+    Anthropic,
+    Limited,
+    Limits,
+    ModelAdapter,
+    ModelRequest,
+    OpenAIChat,
+    OpenAIResponses,
+    Reply,
+)
 from trio_agents.testing import MODEL_CHECKS, FakeProvider, check_model_adapter
 from trio_agents.testing._check_models import MakeAdapter, ModelCheck
 
@@ -36,7 +45,11 @@ def anthropic(server: FakeProvider, seconds: float | None) -> ModelAdapter:
     )
 
 
-ADAPTERS = [chat, responses, anthropic]
+def limited(server: FakeProvider, seconds: float | None) -> ModelAdapter:
+    return Limited(chat(server, seconds), Limits(concurrency=3))
+
+
+ADAPTERS = [chat, responses, anthropic, limited]
 
 
 @pytest.mark.parametrize("make", ADAPTERS, ids=lambda make: make.__name__)
