@@ -158,7 +158,7 @@ def test_reading_at_once_and_line_by_line_agree(events: list[Event], size: int) 
     scan = LogScan("s1", 0)
     for start in range(0, len(lines), size):
         scan.feed(b"".join(line + b"\n" for line in lines[start : start + size]))
-    assert unpacked(scan.records) == [decode_event(line) for line in lines] == events
+    assert unpacked(scan.events()) == [decode_event(line) for line in lines] == events
     assert (scan.good_end, scan.next_seq, scan.fault, scan.refusal) == (len(text), len(events), None, None)
 
 

@@ -96,10 +96,11 @@ async def _read(path: Path) -> tuple[SessionHeader, Sequence[Record], int]:
     header, scan, good_end = await (_frames if data.startswith(MAGIC) else _lines)(path, data)
     if scan.refusal is not None:
         raise scan.refusal
-    misfit = first_misfit(header, scan.records)
+    records = scan.events().records
+    misfit = first_misfit(header, records)
     if misfit is not None:
         raise SessionCorruptError(f"the log is damaged: {misfit[1]}", session_id=header.id, path=path)
-    return header, scan.records, len(data) - good_end
+    return header, records, len(data) - good_end
 
 
 async def _lines(path: Path, data: bytes) -> tuple[SessionHeader, LogScan, int]:

@@ -40,8 +40,8 @@ from ._events import (
     VerbatimEvent as VerbatimEvent,
 )
 from ._grammar import trace_issues as trace_issues
-from ._header import SessionHeader as SessionHeader, fold_header as fold_header
-from ._history import Events as Events
+from ._header import SessionHeader as SessionHeader
+from ._history import Events as Events, fold_header as fold_header
 from ._log import Follower as Follower, Pen as Pen, Session as Session, open_log as open_log
 from ._pending import Pending as Pending
 from ._repair import closers as closers, prefix_marker as prefix_marker, repair as repair

@@ -1,14 +1,13 @@
-"""The first line of a log, and the folding of request headers."""
+"""The first line of a log, and when two requests are the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, Literal, final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ._events import AdapterDefaults, Event, Header, RequestHeader
+from ._events import AdapterDefaults, Header
 
 FORMAT_VERSION: Final = 0
 
@@ -38,19 +37,6 @@ class SessionHeader(Struct, frozen=True, kw_only=True, gc=False, rename="camel")
     origin: Literal["subagent"] | UnsetType = UNSET
     delegation_depth: int = 0
     agent_preset: str | UnsetType = UNSET
-
-
-def fold_header(records: Iterable[object]) -> Header | None:
-    """What the next request of a log is sent with: the last `request/header`, or None before the first.
-
-    Args:
-        records: the log's events; packed runs among them are passed over.
-    """
-    header: Header | None = None
-    for record in records:
-        if isinstance(record, Event) and type(record.data) is RequestHeader:
-            header = record.data.header
-    return header
 
 
 def canonical_header(header: Header) -> Header:

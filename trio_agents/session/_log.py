@@ -380,17 +380,16 @@ def open_log(
     """
     ledger = Ledger(header, writer, now)
     ledger.fork_into = fork_into
-    records = events.records if isinstance(events, Events) else events
-    if records == ():
+    if events == ():
         pass
     elif loaded:
         try:
-            replay(ledger, records)
+            replay(ledger, events)
         except UsageError as exc:
             raise SessionCorruptError(
                 f"session {header.id!r} cannot be opened: {exc}", session_id=header.id
             ) from exc
     else:
-        replay(ledger, check_prefix(records))
+        replay(ledger, check_prefix(events.records if isinstance(events, Events) else events))
     session = Session(ledger)
     return session, Pen(ledger, session)

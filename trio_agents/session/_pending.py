@@ -8,7 +8,7 @@ there: what recovery has to give back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, TypeAlias, final
+from typing import Any, Final, Literal, TypeAlias, final
 
 from msgspec import UNSET
 
@@ -16,6 +16,7 @@ from ..errors import DuplicateMessageError, MessageError, SessionCorruptError, U
 from ..values._messages import UserMessage
 from ._events import Event, InboxSpliced, Target, TurnEnd, TurnStart
 from ._packing import ChunkRun
+from ._wire import Line, SpliceLine, to_event, user_message
 
 SPLICED: Final = "agent/inbox/spliced"
 
@@ -245,8 +246,61 @@ class Pending:
             if kind is UserMessage:
                 self._claimed.pop(data.id, None)
             elif kind is TurnStart or kind is TurnEnd:
-                self._claimed.clear()
+                self.forget_claims()
         return ()
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    def take_decoded(self, line: SpliceLine) -> None:
+        """Take a splice of a stored log that is still a line. `settle` has to follow before anybody reads.
+
+        The usual two, an insertion at the end and a claim of the first, move what was decoded: most messages
+        leave again, and only those that stay are made.
+
+        Raises:
+            UsageError: it does not fit.
+        """
+        if self._turn is _NO_QUEUE:
+            self._settle_in()
+        splice = line.data
+        target, start, inserted, removed = splice.target, splice.start, splice.inserted, splice.removed_count
+        items, ids = (self._turn if target == "next-turn" else self._step).items, self._ids
+        message: Any
+        if removed is UNSET and len(inserted) == 1 and start == len(items) and not self._moving:
+            message = inserted[0]
+            if message.id not in ids:
+                items.append(message)
+                ids[message.id] = target
+                if self._claimed:
+                    self._claimed.pop(message.id, None)
+                return
+        elif removed == 1 and start == 0 and items and not inserted and splice.outcome is UNSET:
+            message = items.pop(0)
+            del ids[message.id]
+            self._claimed[message.id] = (target, message)
+            return
+        event = to_event(line)
+        self.check(event.data)
+        self.apply(event.data)
+
+    def settle(self) -> None:
+        """Make the messages that `take_decoded` left as they were decoded."""
+        for queue in (self._turn, self._step):
+            if queue is not _NO_QUEUE:
+                queue.items[:] = map(_made, queue.items)
+                queue.taken = None
+        for message_id, (target, message) in self._claimed.items():
+            self._claimed[message_id] = (target, _made(message))
+        self._moving = tuple(map(_made, self._moving))
+
+    def forget_claims(self) -> None:
+        """A turn starts or ends: what was claimed before it is no longer to be returned."""
+        if self._claimed:
+            self._claimed.clear()
+
+
+def _made(message: Any) -> UserMessage:
+    return message if type(message) is UserMessage else user_message(message)
 
 
 def fold_pending(records: Iterable[Event | ChunkRun], seed_length: int = 0) -> Pending:
@@ -260,6 +314,25 @@ def fold_pending(records: Iterable[Event | ChunkRun], seed_length: int = 0) -> P
         if isinstance(record, Event):
             take_stored(pending, record, seed_length)
     return pending
+
+
+def take_line(pending: Pending, line: Line, seed_length: int) -> None:
+    """Take one of the `INBOX_LINES` of a stored log. `Pending.settle` has to follow the last of them.
+
+    Raises:
+        SessionCorruptError: it is a splice that does not fit; names its number, with the reason as cause.
+    """
+    if type(line) is not SpliceLine:
+        pending.forget_claims()
+    elif line.seq >= seed_length:
+        try:
+            pending.take_decoded(line)
+        except UsageError as exc:
+            raise _misfit(line.seq) from exc
+
+
+def _misfit(seq: int) -> SessionCorruptError:
+    return SessionCorruptError(f"invalid persisted inbox splice at session seq {seq}")
 
 
 def take_stored(pending: Pending, event: Event, seed_length: int) -> None:
@@ -276,5 +349,5 @@ def take_stored(pending: Pending, event: Event, seed_length: int) -> None:
                 raise MessageError("its payload is no splice of messages")
             pending.check(event.data)
         except UsageError as exc:
-            raise SessionCorruptError(f"invalid persisted inbox splice at session seq {event.seq}") from exc
+            raise _misfit(event.seq) from exc
         pending.apply(event.data)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import UNSET
 
 from ..errors import UsageError
 from ._admission import admit
 from ._codec import payload_class
-from ._events import (
-    AssistantChunk,
-    Event,
-    ForeignEvent,
-    RequestContext,
-    RequestHeader,
-)
-from ._grammar import RULES, START, after, violation
-from ._history import History
+from ._events import SURFACE_TYPES, Event, ForeignEvent, RequestContext, RequestHeader
+from ._grammar import START, after, after_all, violation
+from ._history import history_of
 from ._ledger import Ledger
 from ._packing import ChunkRun
-from ._pending import ABOUT_INBOX, SPLICED, take_stored
+from ._pending import ABOUT_INBOX, SPLICED, take_line, take_stored
+from ._wire import INBOX_LINES, LATER
 
 
 def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
@@ -32,27 +28,37 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         UsageError: numbers are not dense, or the surface breaks its rules.
         SessionCorruptError: an inbox splice does not fit.
     """
-    ledger.history = history = History(records)
-    surface = ledger.surface
+    ledger.history = history = history_of(records)
     header = ledger.header
     seed_length = 0 if header.seed_length is UNSET else header.seed_length
-    pending, state, expected = ledger.pending, START, 0
+    pending, surface, expected = ledger.pending, ledger.surface, 0
+    shown: list[Event] = []  # appended to the surface since the last replacement
+    # Lines that are still lines are frequent and of exactly the present shape: the few kinds that say anything to
+    # a view say it without becoming events.
+    record: Any
     for record in history.records:
-        if type(record) is ChunkRun:
+        kind = type(record)
+        if kind is ChunkRun:
             _check_number(record.seq0, expected)
             expected += record.count
             continue
         if record.seq != expected:
             _check_number(record.seq, expected)
         expected += 1
+        if kind in LATER:
+            if kind in INBOX_LINES:
+                take_line(pending, record, seed_length)
+            continue
         data = record.data
         kind = type(data)
-        if kind is AssistantChunk:
-            continue
-        rule = RULES.get(kind)
-        if rule is not None:
-            state = rule[1](state, record)
-        if record.surface_op is not UNSET:
+        op = record.surface_op
+        if op == "append":
+            if record.source_event_seqs is not UNSET or record.type not in SURFACE_TYPES:
+                surface.check(record)
+            shown.append(record)
+        elif op is not UNSET:
+            surface.extend(shown)
+            shown = []
             surface.check(record)
             surface.apply(record)
         if record.type == SPLICED:
@@ -64,7 +70,9 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
             ledger.request = data.header
         elif kind is RequestContext:
             ledger.context = data
-    ledger.state = state
+    surface.extend(shown)
+    pending.settle()
+    ledger.state = after_all(START, history.last_turn())
 
 
 def _check_number(found: int, expected: int) -> None:

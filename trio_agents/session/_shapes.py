@@ -116,6 +116,9 @@ def sources_fault(seqs: list[int] | tuple[int, ...] | range, seq: int, *, may_be
         return None if may_be_empty else "only an assistant message may cite an empty stream"
     if type(seqs) is range and seqs.step == 1:
         first, last, distinct = seqs[0], seqs[-1], True
+    elif len(seqs) <= 2 and seqs[0] <= seqs[-1]:  # nearly always so, and every message is looked at
+        first, last = seqs[0], seqs[-1]
+        distinct = first != last or len(seqs) == 1
     else:
         first, last, distinct = min(seqs), max(seqs), len(set(seqs)) == len(seqs)
     if not distinct:

@@ -173,6 +173,15 @@ class Surface:
                 self._messages.append(message)
         self._taken = self._view = None
 
+    def extend(self, events: Sequence[Event]) -> None:
+        """Take some events that are appended and for which `check` holds. Cannot fail."""
+        self._nodes += [event.seq for event in events]
+        for event in events:
+            message = message_of(event)
+            if message is not None:
+                self._messages.append(message)
+        self._taken = self._view = None
+
     def _derive(self, newest: Event) -> list[Message]:
         """The messages from scratch; the newest event may not be in the log yet."""
         found = []

@@ -35,6 +35,7 @@ from ._shapes import sources_fault
 Nat: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_SAFE_INTEGER)]
 Safe: TypeAlias = Annotated[int, Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
+Count: TypeAlias = Annotated[int, Meta(ge=1)]
 
 LONG_RUN: Final = 32
 """From this length on, sources that are consecutive are held as a range: a message costs no memory per chunk."""
@@ -98,9 +99,18 @@ _End: TypeAlias = (
 )
 
 
+class _Turn(_Exact, frozen=True, kw_only=True, gc=False):
+    turn: Count
+
+
 class _TurnEnd(_Exact, frozen=True, kw_only=True, gc=False):
-    turn: int
+    turn: Count
     reason: _End
+
+
+class _Step(_Exact, frozen=True, kw_only=True, gc=False):
+    turn: Count
+    step: Count
 
 
 class _UserMessage(_Exact, frozen=True, kw_only=True, gc=False):
@@ -200,46 +210,48 @@ class _OpenSplice(_Exact, frozen=True, kw_only=True, gc=False):
 # --- envelopes ------------------------------------------------------------------------------------
 
 
-class _Plain(_Exact, frozen=True, kw_only=True, gc=False):
+class Line(_Exact, frozen=True, kw_only=True, gc=False):
+    """A line as it was decoded. `to_event` makes the event that it stands for, now or when somebody asks."""
+
     seq: Nat
     time: Safe
     ignorable: Literal[True] | UnsetType = UNSET
 
 
-class _OnSurface(_Plain, frozen=True, kw_only=True, gc=False):
+class _OnSurface(Line, frozen=True, kw_only=True, gc=False):
     surface_op: Literal["append"] | Replace
     source_event_seqs: tuple[Nat, ...] | UnsetType = UNSET
 
 
-class _TurnStartLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="turn/start"):
-    data: TurnStart
+class _TurnStartLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="turn/start"):
+    data: _Turn
 
 
-class _TurnEndLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="turn/end"):
+class _TurnEndLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="turn/end"):
     data: _TurnEnd
 
 
-class _StepStartLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="step/start"):
-    data: StepStart
+class _StepStartLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="step/start"):
+    data: _Step
 
 
-class _StepEndLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="step/end"):
-    data: StepEnd
+class _StepEndLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="step/end"):
+    data: _Step
 
 
-class _ToolCallLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="tool/call"):
+class _ToolCallLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="tool/call"):
     data: ToolCall
 
 
-class _ToolStartedLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="tool/started"):
+class _ToolStartedLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="tool/started"):
     data: ToolStarted
 
 
-class _ChunkLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="assistant/chunk"):
+class _ChunkLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="assistant/chunk"):
     data: _Chunk
 
 
-class _SpliceLine(_Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="agent/inbox/spliced"):
+class SpliceLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="agent/inbox/spliced"):
     data: _Splice
 
 
@@ -255,7 +267,7 @@ class _ResultLine(_OnSurface, frozen=True, kw_only=True, gc=False, tag_field="ty
     data: _Result
 
 
-class RawLine(_Plain, frozen=True, kw_only=True, gc=False):
+class RawLine(Line, frozen=True, kw_only=True, gc=False):
     """Any line without surface fields, its payload not looked at."""
 
     type: str
@@ -266,9 +278,7 @@ class _OpenUserLine(_OnSurface, frozen=True, kw_only=True, gc=False, tag_field="
     data: _OpenUserMessage
 
 
-class _OpenSpliceLine(
-    _Plain, frozen=True, kw_only=True, gc=False, tag_field="type", tag="agent/inbox/spliced"
-):
+class _OpenSpliceLine(Line, frozen=True, kw_only=True, gc=False, tag_field="type", tag="agent/inbox/spliced"):
     data: _OpenSplice
 
 
@@ -280,11 +290,28 @@ _Line: TypeAlias = (
     | _ToolCallLine
     | _ToolStartedLine
     | _ChunkLine
-    | _SpliceLine
+    | SpliceLine
     | _UserLine
     | _AnswerLine
     | _ResultLine
 )
+
+LATER: Final = frozenset(
+    (
+        _TurnStartLine,
+        _TurnEndLine,
+        _StepStartLine,
+        _StepEndLine,
+        _ToolCallLine,
+        _ToolStartedLine,
+        _ChunkLine,
+        SpliceLine,
+    )
+)
+"""The lines that may be kept and made into events when somebody reads them."""
+
+INBOX_LINES: Final = frozenset((SpliceLine, _TurnStartLine, _TurnEndLine))
+"""Of them those from which the inbox lists can be told."""
 
 # --- from wire structs to the vocabulary ----------------------------------------------------------
 
@@ -292,11 +319,26 @@ _Line: TypeAlias = (
 # the union would cost more than the decoding.
 
 
-def _bracket(kind: str) -> Callable[[Any], Event]:
+def _as_it_is(kind: str) -> Callable[[Any], Event]:
     def build(line: Any) -> Event:
         return Event(type=kind, seq=line.seq, time=line.time, data=line.data, ignorable=line.ignorable)
 
     return build
+
+
+def _turn_start(line: Any) -> Event:
+    data = TurnStart(turn=line.data.turn)
+    return Event(type="turn/start", seq=line.seq, time=line.time, data=data, ignorable=line.ignorable)
+
+
+def _step_start(line: Any) -> Event:
+    data = StepStart(turn=line.data.turn, step=line.data.step)
+    return Event(type="step/start", seq=line.seq, time=line.time, data=data, ignorable=line.ignorable)
+
+
+def _step_end(line: Any) -> Event:
+    data = StepEnd(turn=line.data.turn, step=line.data.step)
+    return Event(type="step/end", seq=line.seq, time=line.time, data=data, ignorable=line.ignorable)
 
 
 def _turn_end(line: Any) -> Event:
@@ -318,12 +360,13 @@ def _chunk(line: Any) -> Event:
     return Event(type="assistant/chunk", seq=line.seq, time=line.time, data=data, ignorable=line.ignorable)
 
 
-def _user_message(wire: Any) -> messages.UserMessage:
+def user_message(wire: Any) -> messages.UserMessage:
+    """The message that was decoded as part of a line."""
     return messages.UserMessage(id=wire.id, content=wire.content, source=wire.source)
 
 
 def _user(line: Any) -> Event:
-    return _on_surface("user/message", line, _user_message(line.data))
+    return _on_surface("user/message", line, user_message(line.data))
 
 
 def _answer(line: Any) -> Event:
@@ -368,7 +411,7 @@ def _splice(line: Any) -> Event:
         target=wire.target,
         start=wire.start,
         removed_count=wire.removed_count,
-        inserted=tuple(map(_user_message, wire.inserted)),
+        inserted=tuple(map(user_message, wire.inserted)),
         outcome=wire.outcome,
     )
     return Event(
@@ -395,15 +438,15 @@ def _on_surface(kind: str, line: Any, data: Any) -> Event:
     )
 
 
-_BUILDERS: Final[dict[type[Any], Callable[[Any], Event]]] = {
-    _TurnStartLine: _bracket("turn/start"),
+BUILDERS: Final[dict[type[Any], Callable[[Any], Event]]] = {
+    _TurnStartLine: _turn_start,
     _TurnEndLine: _turn_end,
-    _StepStartLine: _bracket("step/start"),
-    _StepEndLine: _bracket("step/end"),
-    _ToolCallLine: _bracket("tool/call"),
-    _ToolStartedLine: _bracket("tool/started"),
+    _StepStartLine: _step_start,
+    _StepEndLine: _step_end,
+    _ToolCallLine: _as_it_is("tool/call"),
+    _ToolStartedLine: _as_it_is("tool/started"),
     _ChunkLine: _chunk,
-    _SpliceLine: _splice,
+    SpliceLine: _splice,
     _UserLine: _user,
     _AnswerLine: _answer,
     _ResultLine: _result,
@@ -414,14 +457,22 @@ _open_users: Final = msgspec.json.Decoder(_OpenUserLine, dec_hook=decode_hook)
 _open_splices: Final = msgspec.json.Decoder(_OpenSpliceLine, dec_hook=decode_hook)
 
 
+def to_event(line: Line) -> Event:
+    """The event that a decoded line stands for.
+
+    Raises:
+        ValueError, UsageError: it is none that is exact. Cannot happen for lines that `_bulk` left as they were.
+    """
+    return BUILDERS[type(line)](line)
+
+
 def decode_frequent(line: bytes) -> Event:
     """The event in a line of a frequent type and of exactly the present shape.
 
     Raises:
         ValueError, UsageError: it is anything else, good or bad.
     """
-    wire = _lines.decode(line)
-    return _BUILDERS[type(wire)](wire)
+    return to_event(_lines.decode(line))
 
 
 def decode_open(kind: str, line: bytes) -> Event:

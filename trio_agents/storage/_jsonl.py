@@ -211,7 +211,7 @@ class JsonlStore:
                 raise
             writer = self._writer(place, lock)
             writer.continue_at(size, identity)
-        return OpenedLog(header=loaded.header, events=loaded.records, writer=writer)
+        return OpenedLog(header=loaded.header, events=loaded.events, writer=writer)
 
     def _lock_stored(self, session_id: str) -> tuple[Place, SessionLock]:
         while True:
@@ -252,7 +252,7 @@ class JsonlStore:
             is_live = owner_of(self._files, place.directory) is not None
             loaded = await load(self._files, place)
         return stored_session(
-            loaded.header, loaded.records,
+            loaded.header, loaded.events.records,
             is_live=is_live, torn=loaded.size - loaded.good_end, path=place.path,
         )  # fmt: skip
 
@@ -453,7 +453,7 @@ class JsonlStore:
             place, lock = self._lock_stored(session_id)
             try:
                 loaded = await load(self._files, place)
-                wanted = references(plain_lines(loaded.records))
+                wanted = references(plain_lines(loaded.events.records))
                 return await self._in_thread(
                     place,
                     "cannot remove attachments",

@@ -16,8 +16,10 @@ from ..errors import SessionCorruptError, SessionLogError, SessionUnsupportedErr
 from ..session._bulk import decode_bulk
 from ..session._codec import BadLineError, parse_line
 from ..session._events import Event
+from ..session._history import Events
 from ..session._packing import ChunkRun, decode_record, decode_row, is_row
 from ..session._shapes import is_nat
+from ..session._wire import Line
 
 Record: TypeAlias = Event | ChunkRun
 """What one line holds."""
@@ -53,7 +55,6 @@ class LogScan:
     """Takes the lines behind the header, in order, and builds the list of records.
 
     Attributes:
-        records: what was read up to the first bad line.
         lines_seen: how many lines there were, the header included.
         next_seq: the number that the next event must have.
         good_end: the byte after the last good record.
@@ -61,17 +62,21 @@ class LogScan:
         refusal: the first thing wrong with a whole record, or None.
     """
 
-    __slots__ = ("_path", "_session_id", "fault", "good_end", "lines_seen", "next_seq", "records", "refusal")
+    __slots__ = ("_path", "_records", "_session_id", "fault", "good_end", "lines_seen", "next_seq", "refusal")
 
     def __init__(self, session_id: str, start: int, path: str | None = None) -> None:
         self._session_id = session_id
         self._path = path
         self.lines_seen = 1
-        self.records: list[Record] = []
+        self._records: list[Record | Line] = []
         self.next_seq = 0
         self.good_end = start
         self.fault: Fault | None = None
         self.refusal: SessionLogError | None = None
+
+    def events(self) -> Events:
+        """What was read up to the first bad line."""
+        return Events.of(self._records)
 
     def feed(self, text: bytes) -> None:
         """Take some more lines, whole and with their ends.
@@ -93,7 +98,7 @@ class LogScan:
             records, seq, count = decode_bulk(piece, self.next_seq)
         except _REFUSALS:
             return False
-        self.records.extend(records)
+        self._records.extend(records)
         self.lines_seen += count
         self.next_seq = seq
         self.good_end += len(piece)
@@ -127,7 +132,7 @@ class LogScan:
             self.next_seq = seq + 1
             self.good_end += len(line) + 1
             return
-        self.records.append(record)
+        self._records.append(record)
         self.next_seq = seq + (record.count if type(record) is ChunkRun else 1)
         self.good_end += len(line) + 1
 
@@ -142,7 +147,7 @@ class LogScan:
         return error
 
     def _message_id_at(self, seq: int) -> str | None:
-        return message_id_at(self.records, seq)
+        return message_id_at(self._records, seq)
 
     def damage(self) -> SessionCorruptError:
         """The error for the first bad line, as damage."""
@@ -166,10 +171,10 @@ def is_record(line: bytes) -> bool:
     return type(plain.get("type")) is str and is_nat(plain.get("seq")) and "data" in plain
 
 
-def message_id_at(records: Sequence[Record], seq: int) -> str | None:
+def message_id_at(records: Sequence[Record | Line], seq: int) -> str | None:
     """The id of an earlier message. Only results of older shapes need it, so it is looked for when it is."""
     for record in records:
-        if not isinstance(record, ChunkRun) and record.seq == seq:
+        if isinstance(record, Event) and record.seq == seq:
             found = getattr(getattr(record.data, "message", record.data), "id", None)
             return found if type(found) is str else None
     return None

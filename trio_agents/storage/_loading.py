@@ -14,8 +14,9 @@ import trio
 from ..errors import SessionCorruptError, SessionNotFoundError, SessionUnsupportedError, StorageError
 from ..session._codec import decode_header
 from ..session._header import SessionHeader
+from ..session._history import Events
 from ._files import READ, Files, storage_error
-from ._lines import SLICE, LogScan, Record
+from ._lines import SLICE, LogScan
 from ._places import Place, check_identity
 from ._zstd import decode_frame, find_frame, frame_at, require_zstd
 
@@ -28,16 +29,16 @@ class LoadedLog:
 
     Attributes:
         header: its header.
-        records: its records, up to the end or to its torn tail.
+        events: its events, up to the end or to its torn tail.
         size: bytes of the file.
         good_end: bytes that are part of the log; the rest is a torn tail.
-        salvaged: whole lines out of a torn last frame. They are in `records`, but lie behind `good_end`.
+        salvaged: whole lines out of a torn last frame. They are in `events`, but lie behind `good_end`.
         identity: inode and device of the file.
         updated_at: Unix milliseconds of the last change.
     """
 
     header: SessionHeader
-    records: list[Record]
+    events: Events
     size: int
     good_end: int
     salvaged: bytes = b""
@@ -90,7 +91,7 @@ async def _load_plain(files: Files, place: Place) -> LoadedLog:
     if scan.refusal is not None:
         raise scan.refusal
     return LoadedLog(
-        header=header, records=scan.records, size=reader.at, good_end=scan.good_end,
+        header=header, events=scan.events(), size=reader.at, good_end=scan.good_end,
         identity=reader.identity, updated_at=reader.updated_at,
     )  # fmt: skip
 
@@ -190,7 +191,7 @@ async def _load_frames(files: Files, place: Place) -> LoadedLog:
     if scan.refusal is not None:
         raise scan.refusal
     return LoadedLog(
-        header=frames.header, records=scan.records, size=reader.at, good_end=frames.good_end,
+        header=frames.header, events=scan.events(), size=reader.at, good_end=frames.good_end,
         salvaged=frames.salvaged, identity=reader.identity, updated_at=reader.updated_at,
     )  # fmt: skip
 
