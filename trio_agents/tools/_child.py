@@ -17,6 +17,8 @@ from ..errors import UsageError
 from ._process_group import KILLED, close, end_group, spawn, wait_exited
 
 _CHUNK: Final = 65_536
+_MOST_UNSENT: Final = 64 * 1024 * 1024
+"""Bytes of cancelled writes that are kept for a process which does not read; then it counts as broken."""
 _SAFE: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
 
@@ -68,10 +70,12 @@ class ChildProcess:
         before the next one, so that no message is torn.
 
         Raises:
-            trio.BrokenResourceError: it reads no more.
+            trio.BrokenResourceError: it reads no more, or has not read for long.
             trio.ClosedResourceError: the process was ended from here.
         """
         await trio.lowlevel.checkpoint()
+        if len(self._unsent) > _MOST_UNSENT:
+            raise trio.BrokenResourceError(f"process {self.pid} does not read")
         self._unsent += data
         async with self._sending:
             while self._unsent:

@@ -55,7 +55,7 @@ def tools() -> list[dict[str, Any]]:
     hints = {"look": {"readOnlyHint": True}, "set": {"idempotentHint": True}}
     names = [
         "echo", "look", "set", "env", "pid", "picture", "facts", "bad", "exit", "close", "deaf", "refuse", "nonsense",
-        "silent", "steps", "wait", "cancelled", "change", "break", "mend", "large", "odd.name", *extra,
+        "silent", "steps", "wait", "cancelled", "change", "break", "mend", "large", "stop", "odd.name", *extra,
     ]  # fmt: skip
     return [
         {
@@ -87,6 +87,8 @@ def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa
                 {"type": "resource", "resource": {"uri": "file:///t", "text": "inside"}},
             ]
             send(id=id, result={"content": content})
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
         case "facts":
             send(id=id, result={"content": [], "structuredContent": {"n": 1}})
         case "bad":

@@ -82,6 +82,23 @@ async def test_a_server_that_reads_no_more(runtime: ta.Runtime, mark: Mark) -> N
     await until(lambda: connection.is_connected)
 
 
+async def test_a_server_that_is_stuck(runtime: ta.Runtime, mark: Mark) -> None:
+    """It reads nothing and is not gone: a call ends at its deadline although it could not even be sent."""
+    await connect_mcp(runtime.scope, mark.server(), name="t", silence_timeout=0.3)
+    assert (await refused(runtime, "t_stop")).code == "MCP_TIMEOUT"
+    begin = trio.current_time()
+    for _ in range(2):
+        assert (await refused(runtime, "t_echo", {"text": "x" * 300_000})).code == "MCP_TIMEOUT"
+    assert trio.current_time() - begin < 3
+
+
+async def test_what_cannot_be_sent(runtime: ta.Runtime, mark: Mark) -> None:
+    await connect_mcp(runtime.scope, mark.server(), name="t")
+    exc = await refused(runtime, "t_echo", {"text": "\ud800"})
+    assert (exc.code, "came to nothing" in str(exc)) == ("MCP_BAD_RESULT", True)
+    assert (await use(runtime, "t_echo", {"text": "x"})).text == "x"
+
+
 async def test_keeping_alive_is_not_progress(runtime: ta.Runtime, mark: Mark) -> None:
     """P3 d: log messages and pings for ever; the call ends at its deadline, and the server stays usable."""
     await connect_mcp(runtime.scope, mark.server(), name="t", silence_timeout=0.3)

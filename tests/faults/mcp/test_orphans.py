@@ -72,6 +72,20 @@ async def test_dispose(count: int, mark: Mark) -> None:
         assert set(zombies()) <= set(before)
 
 
+async def test_an_agent_with_little_patience(mark: Mark) -> None:
+    """Its server gets no more of it than it has: the end is whole, and in time."""
+    options = ta.AgentOptions(model="x/y", grace=1.6)
+
+    async def setup(agent: ta.Agent) -> None:
+        await connect_mcp(agent.scope, mark.server("orphan", grace=60), name="t")
+
+    async with ta.open_runtime() as runtime:
+        handle = await runtime.agents.create(setup=setup, options=options)
+        with trio.fail_after(3):
+            await handle.dispose()
+        assert mark.alive() == []
+
+
 @counts
 async def test_the_owner_is_cancelled(count: int, mark: Mark) -> None:
     with trio.CancelScope() as scope:

@@ -154,6 +154,7 @@ WRONG: list[Callable[[], object]] = [
     lambda: StdioServer("a", grace=True),
     lambda: HttpServer("ftp://x"),
     lambda: HttpServer("http://"),
+    lambda: HttpServer("https://me:secret@example.org/mcp"),
     lambda: HttpServer("http://x", headers={"A": None}),  # type: ignore[dict-item]
     lambda: HttpServer("http://x", connect_timeout=-1),
     lambda: ConnectionOptions(silence_timeout=0),
@@ -181,6 +182,8 @@ def test_what_was_given_in_confidence_is_not_shown() -> None:
     remote = HttpServer("https://x", headers={"Authorization": "Bearer s3cr3t-token"})
     assert redact(remote, "token s3cr3t-token of Bearer s3cr3t-token") == "token *** of ***"
     assert "s3cr3t" not in repr(remote)
+    keyed = HttpServer("https://x/mcp?key=s3cr3t-key&n=1")
+    assert redact(keyed, "https://x/mcp?key=s3cr3t-key&n=1") == "https://x/mcp?key=***&n=1"
 
 
 def test_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:

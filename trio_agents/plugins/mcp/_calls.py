@@ -104,7 +104,7 @@ async def _error(exc: Exception, session: Session, server: Server, who: str, too
             f"the call of {tool!r} failed at MCP server {who!r}: {text}", server=who, code="MCP_FAILED"
         )
     return ToolServerError(
-        f"MCP server {who!r} answered the call of {tool!r} with what is no result of it: {text}",
+        f"the call of {tool!r} at MCP server {who!r} came to nothing: {text}",
         server=who,
         code="MCP_BAD_RESULT",
     )

@@ -73,7 +73,7 @@ class McpConnection:
     def __init__(
         self, scope: Scope, server: Server, name: str, options: ConnectionOptions, *, patient: bool
     ) -> None:
-        self._server = server
+        self._server = _within_grace(server, scope)
         self._name = name
         self._options = options
         self._patient = patient
@@ -115,8 +115,10 @@ class McpConnection:
         Calls at work are cancelled and have ended on return, and so has a server that is a program. Cancelling the wait
         does not keep the connection.
         """
-        self._ending.set()
-        await self._offers.unload()
+        try:
+            await self._offers.unload()
+        finally:
+            self._ending.set()
         await self._ended.wait()
 
     async def wait_connected(self) -> None:
@@ -260,6 +262,14 @@ class McpConnection:
                 session, self._server, self._name, tool, arguments, context, self._options
             ),
         )
+
+
+def _within_grace(server: Server, scope: Scope) -> Server:
+    """The server with a grace that fits into that of the agent with which it ends."""
+    agent = scope.agent or scope.owner_agent
+    if agent is None or not isinstance(server, StdioServer):
+        return server
+    return attrs.evolve(server, grace=min(server.grace, agent.options.grace / 4))  # it is waited out twice
 
 
 async def connect_mcp(

@@ -69,6 +69,7 @@ class Offers:
         self._call = call
         self._only = None if only is None else frozenset(only)
         self._standing: dict[str, Standing] = {}
+        self._is_over = False
 
     @property
     def names(self) -> list[str]:
@@ -108,19 +109,22 @@ class Offers:
     def put_what_fits(self, listed: Iterable[RemoteTool]) -> None:
         """Like `put`, for a list that comes later: what cannot be registered is logged, and the old list stays."""
         try:
-            self.put(listed)
+            if not self._is_over:
+                self.put(listed)
         except ScopeClosedError:
             pass  # its tools have been given back already, or will be
         except UsageError as exc:
             logger.warning("the new list of tools of MCP server %r is not taken: %s", self._server, exc)
 
     def withdraw(self) -> None:
-        """Take everything back. No checkpoint."""
+        """Take everything back, for good. No checkpoint."""
+        self._is_over = True
         for name in self.names:
             self._take_back(name)
 
     async def unload(self) -> None:
-        """Take everything back, and cancel the calls at work. A checkpoint."""
+        """Take everything back, for good, and cancel the calls at work. A checkpoint."""
+        self._is_over = True
         await trio.lowlevel.checkpoint()
         for name in self.names:
             self._standing.pop(name)

@@ -7,6 +7,7 @@ cancelled; a line is never half read.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -20,6 +21,10 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 logger: Final = logging.getLogger("trio_agents")
+
+_CANCEL: Final = "notifications/cancelled"
+_CANCEL_WAIT: Final = 0.5
+"""Seconds that a call which was given up waits for a peer that does not read; the notice stays queued."""
 
 LONGEST: Final = 64 * 1024 * 1024
 """Bytes that one message may have."""
@@ -155,8 +160,11 @@ class Outgoing(_Entered):
             anyio.BrokenResourceError: nobody reads it.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        message = item.message
+        is_cancel = isinstance(message, mcp_types.JSONRPCNotification) and message.method == _CANCEL
         try:
-            await self._write(line.encode("utf-8", "surrogatepass") + b"\n")
+            with trio.move_on_after(_CANCEL_WAIT if is_cancel else math.inf):
+                await self._write(line.encode() + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self._broken()
             raise anyio.BrokenResourceError from exc

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, final
+from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
@@ -65,7 +66,8 @@ class StdioServer:
         args: its arguments.
         env: further variables. Their values are blotted out wherever the server's own words are shown.
         cwd: where it runs; otherwise where this process does.
-        grace: seconds that it gets to exit after the end of its input, and again between TERM and KILL.
+        grace: seconds that it gets to exit after the end of its input, and again between TERM and KILL; at the most
+            a quarter of the grace of the agent with which it ends.
     """
 
     command: str = attrs.field(validator=_text)
@@ -98,6 +100,8 @@ class HttpServer:
     def _check_url(self, attribute: attrs.Attribute[str], value: str) -> None:
         if not re.match("https?://[^/]", value):
             raise UsageError(f"the URL of an HttpServer begins with http:// or https://, not {value!r}")
+        if urlsplit(value).username is not None:
+            raise UsageError("the URL of an HttpServer holds no user and password: give a header")
 
 
 Server: TypeAlias = StdioServer | HttpServer
@@ -106,8 +110,11 @@ Server: TypeAlias = StdioServer | HttpServer
 
 def redact(server: Server, text: str) -> str:
     """A text of or about a server without the values that it was given in confidence."""
-    given = server.env if isinstance(server, StdioServer) else server.headers
-    secrets = {part for value in given.values() for part in (value, *value.split()) if len(part) >= _SHORT}
+    if isinstance(server, StdioServer):
+        given = list(server.env.values())
+    else:
+        given = [*server.headers.values(), *(value for _, value in parse_qsl(urlsplit(server.url).query))]
+    secrets = {part for value in given for part in (value, *value.split()) if len(part) >= _SHORT}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text

@@ -11,6 +11,8 @@ from typing import Final, final
 
 import trio
 
+from ...errors import UsageError
+
 _CHUNK: Final = 65_536
 
 
@@ -20,7 +22,10 @@ def standard_wire() -> Iterator[Wire]:
 
     Meanwhile descriptor 0 is empty and 1 goes where 2 goes, so that a stray print, or a child's, tears no message.
     """
-    wire = Wire(os.dup(0), os.dup(1))
+    try:
+        wire = Wire(os.dup(0), os.dup(1))
+    except OSError as exc:
+        raise UsageError("there is no standard input or output to serve over") from exc
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
