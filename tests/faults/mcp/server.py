@@ -2,7 +2,7 @@
 
 Arguments, any of them: `orphan` (ignore TERM and the end of the input, and leave a grandchild that does likewise), `mute`
 (answer nothing), `fail` (say why and exit), `noisy` (write what is no message), `early` (tell a change before the first
-list), `paged` (list the tools in pages), `odd` (a schema that no log takes as it is), `deep` (one that none takes at all), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
+list), `paged` (list the tools in pages), `odd` (a schema that no log takes as it is), `deep` (one that none takes at all), `picky` (exit unless the first thing heard is a greeting), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
 """
 
 from __future__ import annotations
@@ -151,6 +151,9 @@ def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa
 def answer(message: dict[str, Any]) -> None:
     id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     match method:
+        case "server/discover" if "picky" in MODES:
+            print("a greeting was expected", file=sys.stderr)
+            sys.exit(6)
         case "initialize":
             send(
                 id=id,

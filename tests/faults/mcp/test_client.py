@@ -73,6 +73,14 @@ async def test_odd_schemas_and_numbers(runtime: ta.Runtime, mark: Mark) -> None:
     assert large.meta.value == {"structuredContent": {"n": 9.223372036854775807e18, "m": 1}}
 
 
+async def test_a_server_that_wants_to_be_greeted(runtime: ta.Runtime, mark: Mark) -> None:
+    """Asked which protocol it speaks, it ends: it is started again and greeted in the older way."""
+    await connect_mcp(runtime.scope, mark.server("picky"), name="t")
+    assert (await use(runtime, "t_echo", {"text": "x"})).text == "x"
+    await connect_mcp(runtime.scope, mark.server("picky"), name="u", protocol="legacy")
+    assert len(mark.alive()) == 2
+
+
 async def test_a_list_in_pages(runtime: ta.Runtime, mark: Mark) -> None:
     whole = await connect_mcp(runtime.scope, mark.server(), name="t")
     paged = await connect_mcp(runtime.scope, mark.server("paged"), name="p")

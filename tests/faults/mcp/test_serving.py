@@ -191,6 +191,25 @@ async def test_a_session_that_was_forgotten(swept: None) -> None:
 
 
 @over_http
+async def test_a_session_is_said_good_bye_to(swept: None) -> None:
+    """The older protocol keeps something for each client: it is told when that is not needed any more."""
+    methods: list[str] = []
+
+    async with ta.open_runtime(models=[ScriptedModel(answer)]) as runtime:
+        app = mcp_app(runtime.scope, options=OPTIONS)
+
+        async def noted(scope: Any, receive: Any, send: Any) -> None:
+            methods.append(scope.get("method", ""))
+            await app(scope, receive, send)
+
+        async with http(noted) as url:
+            async with ta.open_runtime() as other:
+                await connect_mcp(other.scope, HttpServer(url), name="a", protocol="legacy")
+                await use(other, "a_ask", {"message": "x"})
+            assert methods[-1] == "DELETE"
+
+
+@over_http
 async def test_another_host_is_refused(swept: None) -> None:
     """A web page of somebody else, whose name leads to this machine, reaches nothing."""
     import httpx2

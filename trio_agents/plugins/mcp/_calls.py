@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,8 @@ from ._connection import ConnectionOptions
 from ._numbers import storable
 from ._servers import HttpServer, Server, redact
 from ._session import Session
+
+importlib.import_module("jsonschema.validators")  # now, in a thread, and not when the first result is checked
 
 _TOLD: Final = 1.0
 """Seconds that a call whose server is gone waits to hear why."""
@@ -54,7 +57,8 @@ async def call_tool(
 
         async def heard(progress: float, total: float | None, message: str | None) -> None:
             silence.deadline = trio.current_time() + options.silence_timeout
-            if message or total is not None:
+            is_under_way = result is None and failure is None
+            if is_under_way and (message or total is not None):
                 context.progress(message or f"{progress:g} of {total:g}")
             await trio.lowlevel.checkpoint()
 

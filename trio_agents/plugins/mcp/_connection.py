@@ -47,7 +47,8 @@ class ConnectionOptions:
         connect_timeout: seconds until a server must have answered and listed its tools.
         silence_timeout: seconds that a call may last without news; what the server tells of its progress is news.
         call_timeout: seconds that a call may last in all.
-        protocol: `legacy` for a server that takes offence at being asked which protocol it speaks.
+        protocol: `auto` asks a server which protocol it speaks, and greets it in the older way if it ends at that;
+            `legacy` never asks.
     """
 
     tools: Collection[str] | None = None
@@ -77,6 +78,8 @@ class McpConnection:
         self._name = name
         self._options = options
         self._patient = patient
+        self._protocol = options.protocol
+        self._took_offence = False  # some servers end if the first thing they hear is not the older greeting
         self._offers = Offers(scope, name, self._call, options.tools)
         self._session: Session | None = None
         self._why = "it is being connected"
@@ -191,6 +194,9 @@ class McpConnection:
                 failure = await self._hold_session(task_status)
                 if self._ending.is_set():
                     break
+                if self._took_offence and self._protocol == "auto":
+                    self._protocol = "legacy"
+                    continue
                 if failure is not None and not self._connected.is_set() and not self._patient:
                     failures.append(failure)
                     break
@@ -221,7 +227,7 @@ class McpConnection:
             ready=ready,
             relisted=self._offers.put_what_fits,
             connect_timeout=self._options.connect_timeout,
-            protocol=self._options.protocol,
+            protocol=self._protocol,
         )
         self._session = session
         failure: Exception | None = None
@@ -238,6 +244,7 @@ class McpConnection:
             failure.__cause__ = exc
         finally:
             self._session = None
+            self._took_offence = session.lost.is_set() and not session.has_stood
         if not self._ending.is_set() and self._why != session.reason:
             self._why = session.reason
             if self._patient or self._connected.is_set():
@@ -299,7 +306,8 @@ async def connect_mcp(
         connect_timeout: seconds until the server must have answered and listed its tools.
         silence_timeout: seconds that a call may last without news; what the server tells of its progress is news.
         call_timeout: seconds that a call may last in all.
-        protocol: `legacy` for a server that takes offence at being asked which protocol it speaks.
+        protocol: `auto` asks the server which protocol it speaks, and greets it in the older way if it ends at that;
+            `legacy` never asks.
 
     Raises:
         UsageError: the extra `mcp` is not installed, an argument is out of range, or a name is taken.

@@ -46,6 +46,7 @@ class Session:
     Attributes:
         client: what speaks with the server, or None before the connection stands and after its end.
         lost: set when the server is gone, or when it is to be left.
+        has_stood: whether the server has answered and listed its tools.
         over: set when it is known why.
         reason: why, or an empty text.
     """
@@ -67,7 +68,7 @@ class Session:
         self._timeout = connect_timeout
         self._protocol = protocol
         self._changed = trio.Event()
-        self._stood = False
+        self.has_stood = False
         self._last_words: Callable[[], str] = str
         self.client: Client | None = None
         self.lost = trio.Event()
@@ -100,7 +101,7 @@ class Session:
                     await self._run_http(self._server, bound)
             except Exception as exc:  # noqa: BLE001 - whatever it is, the server is lost by it
                 failure = _innermost(exc)
-        if bound.cancelled_caught and not self._stood:
+        if bound.cancelled_caught and not self.has_stood:
             failure = TimeoutError(f"it did not answer within {self._timeout:g} s")
         if failure is not None and not self.reason:
             self.reason = redact(self._server, describe(failure) + self._last_words())
@@ -162,7 +163,7 @@ class Session:
                         )
                     listed = await _listed(client)
                     self.client = client
-                    self._stood = True
+                    self.has_stood = True
                     self._ready(self, listed)
                     bound.deadline = math.inf
                     nursery.start_soon(self._relist, client, name=f"tools of MCP server {self._name!r}")

@@ -26,7 +26,8 @@ class McpServers:
         connect_timeout: seconds until a server must have answered and listed its tools.
         silence_timeout: seconds that a call may last without news.
         call_timeout: seconds that a call may last in all.
-        protocol: `legacy` for servers that take offence at being asked which protocol they speak.
+        protocol: `auto` asks a server which protocol it speaks, and greets it in the older way if it ends at that;
+            `legacy` never asks.
 
     Raises:
         UsageError: an argument is out of range.
