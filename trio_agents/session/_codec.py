@@ -37,13 +37,14 @@ from ._events import (
     ForeignEvent,
     Payload,
     Replace,
+    RequestHeader,
     ToolResult,
     VerbatimEvent,
 )
 from ._header import FORMAT_VERSION, SessionHeader
 from ._legacy import MessageIdAt, refuse_retired, upgrade
-from ._shapes import PAYLOAD_FAULTS, envelope_fault, is_nat, is_object, is_text, make_integral
-from ._wire import RawLine, compact, decode_frequent, decode_open
+from ._shapes import PAYLOAD_FAULTS, envelope_fault, header_fault, is_nat, is_object, is_text, make_integral
+from ._wire import RawLine, compact, decode_frequent, decode_open, is_frequent
 
 _REFUSALS: Final = (ValueError, UsageError, RecursionError, NotImplementedError)
 """What a typed decode raises: msgspec's own errors are ValueErrors, UsageError comes from our constructors,
@@ -280,8 +281,10 @@ def decode_event(
         SessionUnsupportedError: its type is not known here and it may not be skipped.
     """
     try:
-        event = decode_frequent(line)
+        event = decode_frequent(line) if is_frequent(line) else None
     except _REFUSALS:
+        event = None
+    if event is None:
         event = _decode_unusual(line, session_id, message_id_at)
     if seq is not None and event.seq != seq:
         raise BadLineError(f"event {seq} expected, found {event.seq}")
@@ -295,14 +298,36 @@ def _decode_unusual(line: bytes, session_id: str, message_id_at: MessageIdAt | N
         kind = "user/message"  # the other surface types have no open way
     else:
         kind = raw.type
-        if payload_class(kind) is None and (kind in KNOWN_TYPES or raw.ignorable is True):
-            foreign = _decode_foreign(raw)
-            if foreign is not None:
-                return foreign
+        cls = payload_class(kind)
+        event = None
+        if cls is not None:
+            event = _decode_as(cls, raw)
+        elif kind in KNOWN_TYPES or raw.ignorable is True:
+            event = _decode_foreign(raw)
+        if event is not None:
+            return event
     try:
         return decode_open(kind, line)
     except _REFUSALS:
         return _decode_exactly(line, session_id, message_id_at)
+
+
+_JUDGED: Final = frozenset(PAYLOAD_FAULTS) - {"request/header"} | {"turn/start"}
+"""Types with older shapes, or with more to look at than their class does."""
+
+
+def _decode_as(cls: type[Any], line: RawLine) -> Event | None:
+    """An event whose payload, as its class, gives back the very bytes; None if only the letter of the format can say."""
+    if line.type in _JUDGED:
+        return None
+    raw = bytes(line.data)
+    try:
+        data = _decoder(cls).decode(raw)
+        if encode(data) != raw or (cls is RequestHeader and header_fault(_any.decode(raw)) is not None):
+            return None
+    except _REFUSALS:
+        return None
+    return Event(type=line.type, seq=line.seq, time=line.time, data=data, ignorable=line.ignorable)
 
 
 def _decode_foreign(line: RawLine) -> Event | None:

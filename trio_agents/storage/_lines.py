@@ -8,6 +8,7 @@ the log. Everything that is wrong with a whole record (an unknown type, a messag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, TypeAlias, final
 
 import attrs
@@ -19,7 +20,7 @@ from ..session._events import Event
 from ..session._history import Events
 from ..session._packing import ChunkRun, decode_record, decode_row, is_row
 from ..session._shapes import is_nat
-from ..session._wire import Line
+from ..session._wire import Line, is_frequent
 
 Record: TypeAlias = Event | ChunkRun
 """What one line holds."""
@@ -29,6 +30,9 @@ SLICE: Final = 256 * 1024
 
 _BULK: Final = 16 * 1024
 """How many bytes are tried at once: so many are decoded twice where something unusual is among them."""
+
+_SHORT: Final = 4
+"""So few lines are taken one by one."""
 
 _REFUSALS: Final = (ValueError, UsageError, RecursionError)
 
@@ -89,7 +93,7 @@ class LogScan:
             end = text.rfind(b"\n", at, at + _BULK) + 1 or text.index(b"\n", at) + 1
             piece = text[at:end]
             if self.fault is not None or not self._take_all(piece):
-                self._take_each(piece[:-1].split(b"\n"))
+                self._take_some(piece[:-1].split(b"\n"))
             at = end
 
     def _take_all(self, piece: bytes) -> bool:
@@ -103,6 +107,22 @@ class LogScan:
         self.next_seq = seq
         self.good_end += len(piece)
         return True
+
+    def _take_some(self, lines: list[bytes]) -> None:
+        """Lines among which something is unusual: what stands between is taken at a stretch all the same."""
+        for is_usual, group in groupby(lines, _is_usual):
+            if is_usual:
+                self._take_stretch(list(group))
+            else:
+                self._take_each(list(group))
+
+    def _take_stretch(self, lines: list[bytes]) -> None:
+        if self.fault is not None or len(lines) < _SHORT:
+            self._take_each(lines)
+        elif not self._take_all(b"\n".join([*lines, b""])):
+            middle = len(lines) // 2
+            self._take_stretch(lines[:middle])
+            self._take_stretch(lines[middle:])
 
     def _take_each(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -157,6 +177,11 @@ class LogScan:
             f"the log is damaged: {fault.problem}", session_id=self._session_id, path=self._path,
             offset=fault.offset, line=fault.line, last_good_seq=fault.last_good_seq,
         )  # fmt: skip
+
+
+def _is_usual(line: bytes) -> bool:
+    """Whether the type of a line is one that is taken at a stretch, if nothing else is unusual about it."""
+    return is_frequent(line) or is_row(line)
 
 
 def is_record(line: bytes) -> bool:
