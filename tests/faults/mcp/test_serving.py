@@ -265,3 +265,42 @@ async def test_what_cannot_be_served(runtime: ta.Runtime) -> None:
             await serve_mcp(agent, options=OPTIONS)
         with pytest.raises(ta.UsageError, match="this agent has its own"):
             mcp_app(agent, options=OPTIONS)
+        with pytest.raises(ta.UsageError, match=r"such as runtime\.scope"):
+            mcp_app(runtime)  # type: ignore[arg-type]
+        app = mcp_app(agent)
+    assert callable(app)
+
+
+def damage(folder: Path, session: str) -> None:
+    """Put a line into a log that is none."""
+    (log,) = [path for path in folder.rglob("*.jsonl") if session in str(path)]
+    lines = log.read_bytes().split(b"\n")
+    log.write_bytes(b"\n".join([*lines[:2], b"damaged", *lines[2:]]))
+
+
+async def test_errors_tell_nothing_of_this_machine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A session that is there and damaged; an agent that has ended."""
+    from mcp import Client
+
+    from trio_agents.plugins.mcp._answers import new_server
+
+    store = ta.JsonlStore(tmp_path, durability="written")
+    async with ta.open_runtime(store=store, models=[ScriptedModel(answer)]) as runtime:
+        handle = await runtime.agents.create(options=OPTIONS)
+        await handle.dispose()
+        dead = new_server(handle.agent, None, name="x", tool="ask", description="d")
+        async with Client(dead) as client:
+            result = await client.call_tool("ask", {"message": "hi"})
+        assert result.is_error
+
+        server = new_server(runtime.scope, OPTIONS, name="x", tool="ask", description="d")
+        async with Client(server) as client:
+            result = await client.call_tool("ask", {"message": "hi"})
+            assert not result.is_error
+            facts: Any = result.structured_content
+            damage(tmp_path, facts["session"])
+            result = await client.call_tool("ask", {"message": "more", "session": facts["session"]})
+            assert result.is_error
+            assert "SessionCorruptError" in str(result.content)
+            assert str(tmp_path) not in str(result.content)
+    assert str(tmp_path) in caplog.text

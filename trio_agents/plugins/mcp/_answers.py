@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import weakref
 from collections.abc import Collection
 from typing import Any, Final, final
@@ -14,10 +15,12 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ...agent import Agent, AgentOptions, Reply, Scope, SessionEvent
-from ...errors import SessionNotFoundError, TrioAgentsError
+from ...errors import SessionLogError, SessionNotFoundError, TrioAgentsError
 from ...values import describe, mint_id
 from ._pipes import Incoming, Outgoing
 from ._standard import standard_wire
+
+logger: Final = logging.getLogger("trio_agents")
 
 _PACE: Final = 0.1
 """Seconds between two notes of progress."""
@@ -123,10 +126,12 @@ class Answers:
                 reply = await _ask(self._served, message, context)
         except SessionNotFoundError:
             raise MCPError(mcp_types.INVALID_PARAMS, f"there is no session {session!r}") from None
+        except SessionLogError as exc:
+            # Its text names places of this machine.
+            logger.error("a session that an MCP client asks for cannot be used", exc_info=exc)
+            return _failed(f"the session cannot be used now ({type(exc).__name__})")
         except TrioAgentsError as exc:
-            return mcp_types.CallToolResult(
-                content=[mcp_types.TextContent(type="text", text=str(exc) or describe(exc))], is_error=True
-            )
+            return _failed(str(exc) or describe(exc))
         facts: dict[str, Any] = {"text": reply.text, "turn": reply.turn}
         if session is not None:
             facts["session"] = session
@@ -158,6 +163,10 @@ class Answers:
             return await _ask(agent, message, context), name
 
 
+def _failed(text: str) -> mcp_types.CallToolResult:
+    return mcp_types.CallToolResult(content=[mcp_types.TextContent(type="text", text=text)], is_error=True)
+
+
 async def _ask(agent: Agent, message: str, context: Context) -> Reply[None]:
     """The reply to a message; meanwhile its text, and that anything happens at all, goes to the client as progress."""
     news = News()
@@ -170,16 +179,17 @@ async def _ask(agent: Agent, message: str, context: Context) -> Reply[None]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(news.tell, context, name="progress of an MCP call")
-        undo = agent.scope.on(SessionEvent, happened)
         try:
-            async with agent.stream(message) as stream:
-                async for delta in stream:
-                    news.add(delta)
-            reply = stream.result
+            undo = agent.scope.on(SessionEvent, happened)
+            try:
+                async with agent.stream(message) as stream:
+                    async for delta in stream:
+                        news.add(delta)
+                reply = stream.result
+            finally:
+                undo()
         except Exception as exc:  # noqa: BLE001 - raised below, outside of the nursery that would wrap it
             failure = exc
-        finally:
-            undo()
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
@@ -203,10 +213,13 @@ class News:
         self._event.set()
 
     async def tell(self, context: Context) -> None:
-        """Tell the client, for ever, at a pace that it can bear."""
+        """Tell the client, for ever, at a pace that it can bear; one that cannot be told is not told."""
         while True:
             await self._event.wait()
             self._event = trio.Event()
             text, self._text = self._text, ""
-            await context.session.report_progress(self._count, message=text or None)
+            try:
+                await context.session.report_progress(self._count, message=text or None)
+            except Exception as exc:
+                logger.debug("an MCP client cannot be told of progress", exc_info=exc)
             await trio.sleep(_PACE)

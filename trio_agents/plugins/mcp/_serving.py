@@ -52,7 +52,7 @@ async def serve_mcp(
         description: what models read of it.
 
     Raises:
-        UsageError: the extra `mcp` is not installed, or options were given for an agent.
+        UsageError: the extra `mcp` is not installed, options were given for an agent, or it is neither.
     """
     _check(served, options)
     module = await load("_answers")
@@ -88,7 +88,7 @@ def mcp_app(
             of others from reaching a server on this machine.
 
     Raises:
-        UsageError: the extra `mcp` is not installed, or options were given for an agent.
+        UsageError: the extra `mcp` is not installed, options were given for an agent, or it is neither.
     """
     _check(served, options)
     from . import _answers
@@ -99,5 +99,7 @@ def mcp_app(
 
 def _check(served: Agent | Scope, options: AgentOptions | None) -> None:
     check_installed()
+    if not isinstance(served, Scope) and not hasattr(served, "stream"):
+        raise UsageError(f"an agent is served, or a scope such as runtime.scope, not {served!r}")
     if options is not None and not isinstance(served, Scope):
         raise UsageError("options are for the agents that a scope opens; this agent has its own")
