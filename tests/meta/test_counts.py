@@ -31,7 +31,7 @@ HELD: dict[tuple[str, str], dict[str, float]] = {
 }
 """At most so many for one operation of a case. Steps are held where no thread has a say in them."""
 
-IDLE_BLOCKS = 14
+IDLE_BLOCKS = 13
 """Memory blocks of one idle agent, on CPython 3.11; other versions allocate otherwise."""
 
 grown = "counts have grown; if that is meant, change the table (`python -m benchmarks.guard` prints them)"

@@ -29,7 +29,7 @@ _OWNER: Final = "this process"
 
 @final
 class _Kept:
-    """One id: what is stored under it, and who writes it."""
+    """One id under which something is kept: what that is, and who writes it."""
 
     __slots__ = ("_attachments", "_records", "header", "is_stored", "updated_at", "writer")
 
@@ -63,9 +63,10 @@ class _MemoryWriter:
 
     __slots__ = ("_chunks", "_kept", "_seed", "_store")
 
-    def __init__(self, store: MemoryStore, kept: _Kept, seed: Sequence[Event]) -> None:
+    def __init__(self, store: MemoryStore, kept: _Kept | SessionHeader, seed: Sequence[Event]) -> None:
         self._store = store
-        self._kept: _Kept | None = kept
+        # Only the header as long as there is nothing to keep: so it is with most sessions of a great many idle agents.
+        self._kept: _Kept | SessionHeader | None = kept
         self._seed = seed
         # Chunks since the last other event. They are packed once their neighbours are known, so that what is
         # kept grows with messages and not with chunks.
@@ -78,9 +79,7 @@ class _MemoryWriter:
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
         """Keep the events. The first call also keeps header and seed, even if it brings no events."""
-        kept = self._kept
-        if kept is None:
-            raise SessionClosedError("the writer of this session is closed")
+        kept = self.kept()
         if not kept.is_stored:
             kept.is_stored = True
             kept.records.extend(records_of(self._seed))
@@ -98,12 +97,26 @@ class _MemoryWriter:
                     self.settle()
                 records.append(event)
 
+    def kept(self) -> _Kept:
+        """What the session's events and attachments are kept in; made when it is first needed."""
+        kept = self._kept
+        if type(kept) is _Kept:
+            return kept
+        if kept is None:
+            raise SessionClosedError("the writer of this session is closed")
+        assert isinstance(kept, SessionHeader)
+        self._kept = made = _Kept(kept)
+        made.writer = self
+        self._store._take(made)
+        return made
+
     def settle(self) -> None:
         """Pack the chunks whose neighbours are known."""
-        if self._kept is not None and self._chunks:
-            chunks, self._chunks = self._chunks, None
+        kept, chunks = self._kept, self._chunks
+        if chunks and type(kept) is _Kept:
+            self._chunks = None
             deltas = sum([type(event.data.chunk) in DELTAS for event in chunks])
-            self._kept.records.extend(chunks if deltas < SHORTEST_RUN else pack(chunks))
+            kept.records.extend(chunks if deltas < SHORTEST_RUN else pack(chunks))
 
     async def barrier(self) -> None:
         """A checkpoint."""
@@ -121,7 +134,7 @@ class _MemoryWriter:
         self.settle()
         kept, self._kept = self._kept, None
         if kept is not None:
-            self._store._release(kept)
+            self._store._release(self, kept)
 
 
 @final
@@ -129,7 +142,8 @@ class MemoryStore:
     """Keeps sessions in memory. They survive between runtimes of one process that share the store."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Kept] = {}
+        # The writer alone, as long as there is nothing to keep.
+        self._sessions: dict[str, _Kept | _MemoryWriter] = {}
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Nothing to do but to be there."""
@@ -145,9 +159,9 @@ class MemoryStore:
         """
         if not session_id:
             raise UsageError("a session id is a non-empty string")
-        kept = self._sessions.get(session_id)
-        if kept is not None:
-            if kept.is_stored:
+        found = self._sessions.get(session_id)
+        if found is not None:
+            if type(found) is _Kept and found.is_stored:
                 raise SessionExistsError(f"a session {session_id!r} is already stored", session_id=session_id)
             raise _busy(session_id)
 
@@ -159,8 +173,7 @@ class MemoryStore:
             SessionBusyError: another writer has taken the id.
         """
         self.check_free(header.id)
-        kept = self._sessions[header.id] = _Kept(header)
-        kept.writer = writer = _MemoryWriter(self, kept, seed)
+        writer = self._sessions[header.id] = _MemoryWriter(self, header, seed)
         return writer
 
     async def open(self, session_id: str) -> OpenedLog:
@@ -194,11 +207,14 @@ class MemoryStore:
         await trio.lowlevel.checkpoint()
         found: list[SessionSummary] = []
         for session_id in sorted(self._sessions):
-            if (after is not None and session_id <= after) or not self._sessions[session_id].is_stored:
+            if after is not None and session_id <= after:
+                continue
+            kept = self._stored(session_id)
+            if kept is None:
                 continue
             if limit is not None and len(found) >= limit:
                 break
-            summary = self._summary(self._find(session_id))
+            summary = self._summary(kept)
             if matching is None or matching(summary):
                 found.append(summary)
         return found
@@ -258,8 +274,8 @@ class MemoryStore:
 
     def has_attachment(self, session_id: str, attachment_id: str) -> bool:
         """Whether these bytes are kept with the session."""
-        kept = self._sessions.get(session_id)
-        return kept is not None and attachment_id in kept.attachments
+        found = self._sessions.get(session_id)
+        return type(found) is _Kept and attachment_id in found.attachments
 
     async def get_attachment(self, session_id: str, attachment_id: str) -> bytes:
         """The bytes of an attachment.
@@ -301,20 +317,34 @@ class MemoryStore:
     # --- looking up -------------------------------------------------------------------------------
 
     def _known(self, session_id: str) -> _Kept:
-        kept = self._sessions.get(session_id)
-        if kept is None:
+        found = self._sessions.get(session_id)
+        if found is None:
             raise SessionNotFoundError(f"there is no session {session_id!r}", session_id=session_id)
-        return kept
+        return found.kept() if isinstance(found, _MemoryWriter) else found
 
     def _find(self, session_id: str) -> _Kept:
-        kept = self._sessions.get(session_id)
-        if kept is None or not kept.is_stored:
+        kept = self._stored(session_id)
+        if kept is None:
             raise SessionNotFoundError(f"no session {session_id!r} is stored", session_id=session_id)
-        if kept.writer is not None:
-            kept.writer.settle()
         return kept
 
-    def _release(self, kept: _Kept) -> None:
+    def _stored(self, session_id: str) -> _Kept | None:
+        """What is stored under an id, complete, or None."""
+        found = self._sessions.get(session_id)
+        if not isinstance(found, _Kept) or not found.is_stored:
+            return None
+        if found.writer is not None:
+            found.writer.settle()
+        return found
+
+    def _take(self, kept: _Kept) -> None:
+        self._sessions[kept.header.id] = kept
+
+    def _release(self, writer: _MemoryWriter, kept: _Kept | SessionHeader) -> None:
+        if isinstance(kept, SessionHeader):
+            if self._sessions.get(kept.id) is writer:
+                del self._sessions[kept.id]
+            return
         kept.writer = None
         if not kept.is_stored and self._sessions.get(kept.header.id) is kept:
             del self._sessions[kept.header.id]
