@@ -30,15 +30,20 @@ class TurnOutcome:
 
 @final
 class LoopReceipt:
-    """The receipt of one delivery."""
+    """The receipt of one delivery.
 
-    __slots__ = ("_agent", "_event", "_settlement", "message_id", "outcome", "turn")
+    Attributes:
+        is_read: whether somebody was told what became of the message.
+    """
+
+    __slots__ = ("_agent", "_event", "_settlement", "is_read", "message_id", "outcome", "turn")
 
     def __init__(self, agent: LoopAgent, message_id: str) -> None:
         self._agent = agent
         self.message_id = message_id
         self.turn: int | None = None
         self.outcome: TurnOutcome | None = None
+        self.is_read = False
         self._settlement: Settlement | None = None
         self._event: trio.Event | None = None
 
@@ -54,10 +59,16 @@ class LoopReceipt:
         """What became of the message, or None while it is not decided."""
         return self._settlement
 
-    # Unprotected, an interrupt can land in Trio's own wait between its note of the task and the task's sleep.
-    @trio.lowlevel.enable_ki_protection
     async def settled(self) -> Settlement:
         """Wait until it is decided what became of the message. A checkpoint."""
+        settlement = await self.wait()
+        self.is_read = True
+        return settlement
+
+    # Unprotected, an interrupt can land in Trio's own wait between its note of the task and the task's sleep.
+    @trio.lowlevel.enable_ki_protection
+    async def wait(self) -> Settlement:
+        """Like `settled`, for somebody who waits for the end alone, and does not look at it."""
         if self._settlement is not None:
             await trio.lowlevel.checkpoint()
             return self._settlement

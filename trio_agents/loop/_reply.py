@@ -157,6 +157,7 @@ class LoopReplyStream:
         settlement = self._receipt.settlement
         if settlement is None:
             raise UsageError("the turn has not ended yet; iterate to the end first")
+        self._receipt.is_read = True
         return reply_to(self._receipt, settlement, check=True)
 
 
@@ -204,10 +205,10 @@ class LoopReplyContext:
         if receipt.state == "settled":
             return
         if stream.is_over and exc is None:
-            await receipt.settled()
+            await receipt.wait()
             return
         withdraw(self._agent, receipt)
         with trio.move_on_after(self._agent.options.grace, shield=True):
-            await receipt.settled()
+            await receipt.wait()
         if exc is None:
             await trio.lowlevel.checkpoint_if_cancelled()

@@ -15,6 +15,13 @@ from ._fake_script import (
 )
 from ._faulty_files import FaultyFiles as FaultyFiles
 from ._host import TrioHost as TrioHost
+from ._strict import (
+    Finding as Finding,
+    FindingKind as FindingKind,
+    StrictBlock as StrictBlock,
+    StrictRuntimeError as StrictRuntimeError,
+    open_strict_runtime as open_strict_runtime,
+)
 from ._sweep import cancel_sweep as cancel_sweep, seeded_scheduler as seeded_scheduler
 
 _publish(__name__, globals())

@@ -20,7 +20,8 @@ class ProviderRequest:
     """A request that a fake provider has received.
 
     Attributes:
-        method, path: as they came.
+        method: as it came.
+        path: likewise.
         headers: names in lower case.
         body: its JSON, or None if it is none.
     """
