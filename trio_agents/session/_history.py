@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, final, overload
+from typing import Any, Final, final, overload
 
 from ..errors import InternalError
 from ._codec import MUTABLE, encode_event
@@ -86,12 +86,14 @@ class History:
 
     def _slice(self, start: int, stop: int) -> list[Event | ChunkRun]:
         """Some records; the lines among them become events."""
+        part: list[Any] = self._records[start:stop]
         if start < self._lines:
-            for index in range(start, min(stop, self._lines)):
-                self._at(index)
+            if not LATER.isdisjoint(map(type, part)):
+                part = [to_event(record) if type(record) in LATER else record for record in part]
+                self._records[start:stop] = part
             if start == 0 and stop >= self._lines:
                 self._lines = 0
-        return self._records[start:stop]  # type: ignore[return-value]
+        return part
 
     def _number(self) -> None:
         starts = array("q")
