@@ -225,6 +225,26 @@ async def test_closing_early(runtime: ta.Runtime, mark: Mark) -> None:
     assert again.is_connected
 
 
+async def test_what_is_a_checkpoint(runtime: ta.Runtime, mark: Mark) -> None:
+    """Each public async function, also where it has nothing to wait for; a call of a tool, whatever comes of it."""
+    checkpoints = trio.testing.assert_checkpoints
+    with checkpoints():
+        connection = await connect_mcp(runtime.scope, mark.server(), name="t")
+    tool = runtime.tools.get("t_echo")
+    assert tool is not None
+    with checkpoints():
+        await connection.wait_connected()
+    with checkpoints():
+        await tool.invoke({"text": "x"}, ta.ToolContext(call_id="c", name="t"))
+    for _ in range(2):
+        with checkpoints():
+            await connection.aclose()
+    with checkpoints(), pytest.raises(ta.ToolServerError):
+        await tool.invoke({"text": "x"}, ta.ToolContext(call_id="c", name="t"))
+    with checkpoints():
+        await McpServers({}).wait_connected()
+
+
 async def test_real_servers(runtime: ta.Runtime, tmp_path: Path) -> None:
     """A server that is made with the `mcp` package, and speaks the newer protocol."""
     program = tmp_path / "server.py"

@@ -175,6 +175,28 @@ async def test_a_server_behind_a_url_starts_anew(swept: None) -> None:
 
 
 @over_http
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+async def test_a_server_behind_a_url_ends_during_calls(protocol: Any, swept: None) -> None:
+    """P3 a: the calls end within a second of it."""
+    codes: list[str] = []
+    async with ta.open_runtime(models=[ScriptedModel(answer)]) as runtime, ta.open_runtime() as other:
+        async with trio.open_nursery() as nursery:
+
+            async def hang() -> None:
+                codes.append((await refused(other, "a_ask", {"message": "hang"})).code)
+
+            async with http(mcp_app(runtime.scope, options=OPTIONS)) as url:
+                await connect_mcp(other.scope, HttpServer(url), name="a", protocol=protocol)
+                for _ in range(3):
+                    nursery.start_soon(hang)
+                await until(lambda: sum(agent.status == "running" for agent in runtime.agents.list()) == 3)
+            begin = trio.current_time()
+        assert trio.current_time() - begin < 1.5
+    assert len(codes) == 3
+    assert set(codes) <= {"MCP_LOST", "MCP_FAILED"}
+
+
+@over_http
 async def test_a_session_that_was_forgotten(swept: None) -> None:
     """The server was exchanged between two calls: the next one fails, and those after it have a new session."""
     async with ta.open_runtime(models=[ScriptedModel(answer)]) as runtime, ta.open_runtime() as other:

@@ -15,7 +15,7 @@ import trio
 from hypothesis import strategies as st
 
 import trio_agents as ta
-from trio_agents.plugins.mcp import HttpServer, McpServers, StdioServer
+from trio_agents.plugins.mcp import HttpServer, McpServers, StdioServer, connect_mcp
 from trio_agents.plugins.mcp._calls import to_return
 from trio_agents.plugins.mcp._connection import ConnectionOptions
 from trio_agents.plugins.mcp._offers import Offers, RemoteTool, tool_name
@@ -173,6 +173,8 @@ def test_what_cannot_be(make: Callable[[], object]) -> None:
 async def test_what_is_no_server(scope: ta.Scope) -> None:
     with pytest.raises(ta.UsageError, match="a StdioServer or an HttpServer"):
         McpServers({"a": "http://x"})(scope)  # type: ignore[dict-item]
+    with pytest.raises(ta.UsageError, match=r"such as agent\.scope"):
+        await connect_mcp(scope.agents, HttpServer("http://x"), name="a")  # type: ignore[arg-type]
 
 
 def test_what_was_given_in_confidence_is_not_shown() -> None:

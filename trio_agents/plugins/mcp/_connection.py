@@ -332,9 +332,11 @@ def new_connection(
     """A connection whose task has not been started yet.
 
     Raises:
-        UsageError: no such name, no such server, or the extra is missing.
+        UsageError: no such scope, name or server, or the extra is missing.
     """
     check_installed()
+    if not isinstance(scope, Scope):
+        raise UsageError(f"a server is connected in a scope, such as agent.scope, not in {scope!r}")
     if not _NAME.fullmatch(name):
         raise UsageError(f"a server is named with 1 to 32 of A-Z a-z 0-9 -, not {name!r}")
     if not isinstance(server, StdioServer | HttpServer):
