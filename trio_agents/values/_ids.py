@@ -23,6 +23,7 @@ def uuid7(time_ms: int, random: bytes) -> str:
 
 # Random bytes for the next ids: one call of the system gives many. Taking from a list is one step of the interpreter, so
 # no two threads get the same; a forked process drops what its parent may use.
+_AT_A_TIME: Final = 50
 _spare: Final[list[bytes]] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_spare.clear)
@@ -33,9 +34,9 @@ def mint_id() -> str:
     try:
         random = _spare.pop()
     except IndexError:
-        fresh = os.urandom(640)
+        fresh = os.urandom(10 * _AT_A_TIME)
         random = fresh[:10]
-        _spare.extend([fresh[at : at + 10] for at in range(10, 640, 10)])
+        _spare.extend([fresh[at : at + 10] for at in range(10, len(fresh), 10)])
     return uuid7(time.time_ns() // 1_000_000, random)
 
 
