@@ -54,6 +54,7 @@ def _io_of(source: str) -> list[str]:
             case ast.Attribute(value=ast.Name(id="os"), attr=name) if name not in {
                 "PathLike",
                 "fspath",
+                "register_at_fork",
                 "urandom",
             }:
                 found.append(f"os.{name}")

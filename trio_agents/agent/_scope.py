@@ -150,7 +150,7 @@ class Scope(OwnerScope):
         """Hold the agent and its life no longer, as its last act: so nothing of it waits for the garbage collector."""
         self._name = self.name
         self._agent = None
-        self.life = self.homes.ended
+        super().let_go()
 
     # --- agents -------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class OwnerScope:
     life: Lifetime
 
     def __init__(self, name: str | None, *, parent: OwnerScope | None) -> None:
-        self._name = name
+        self._name: str | None = name
         self.parent: OwnerScope | None = parent
         if parent is not None and (depth := self.depth) > MAX_DEPTH:
             raise UsageError(f"scope {self.name!r} would be {depth} owners deep; the limit is {MAX_DEPTH}")
@@ -104,6 +104,10 @@ class OwnerScope:
         """Raise `ScopeClosedError` if registrations are over."""
         if self._is_closed:
             raise ScopeClosedError(f"scope {self.name!r} is closed; {what} cannot be registered in it")
+
+    def let_go(self) -> None:
+        """Hold one's life no longer, now that it is over."""
+        self.life = self.homes.ended
 
     # --- members ------------------------------------------------------------------------------
 
