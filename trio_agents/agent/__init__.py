@@ -1,6 +1,7 @@
 """The interface of agents: what they are to everybody who does not drive them. Knows no loop, provider or storage."""
 
 from .._public import publish as _publish
+from ._directory import OwnerToken as OwnerToken
 from ._hooks import (
     AgentCreated as AgentCreated,
     AgentDisposed as AgentDisposed,
@@ -44,7 +45,6 @@ from ._options import AgentOptions as AgentOptions
 from ._registry import (
     AgentBlock as AgentBlock,
     AgentRegistry as AgentRegistry,
-    OwnerToken as OwnerToken,
     SessionRegistry as SessionRegistry,
 )
 from ._scope import Scope as Scope

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict, Unpack, cast, final
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, cast, final
 
 import trio
 
@@ -15,9 +15,10 @@ from ..prompt import Section, Variable
 from ..scope._holder import Contribution
 from ..scope._lifetime import GRACE, Lifetime
 from ..scope._scope import OwnerScope, ScopeLife, Undo
-from ..tools import Tool
+from ._layer import Layer, Offer, Restriction
 from ._options import AgentOptions, AnyTool
 from ._registry import AgentBlock, AgentRegistry, RegistryCore
+from ._views import ScopedPrompt, ScopedTools
 
 if TYPE_CHECKING:
     from ._interface import Agent, Setup
@@ -43,76 +44,6 @@ class OptionFields(TypedDict, total=False):
     silence_timeout: float | None
     tool_timeout: float | None
     hook_timeout: float | None
-
-
-class Layer:
-    """What one scope adds for the agents below it: tools, restrictions, prompt sections, variables."""
-
-    __slots__ = ("restrictions", "sections", "tools", "variables")
-
-    def __init__(self) -> None:
-        self.tools: dict[str, Offer] = {}
-        self.restrictions: dict[Restriction, None] = {}
-        self.sections: dict[str, Section] = {}
-        self.variables: dict[str, Variable] = {}
-
-
-class RunningCall(Protocol):
-    """A tool body at work, as its tool's registration sees it."""
-
-    def unload(self) -> None:
-        """Cancel the body: the owner of its tool is closing."""
-        ...
-
-    async def over(self) -> None:
-        """Wait until the body has ended."""
-        ...
-
-
-@final
-class Offer:
-    """One registration of a tool: the tool, and the bodies that run on its account."""
-
-    __slots__ = ("is_unloaded", "running", "tool", "undo")
-
-    def __init__(self, tool: AnyTool) -> None:
-        self.tool = tool
-        self.is_unloaded = False  # set when its owner closes; a mere undo leaves snapshots of it usable
-        self.running: set[RunningCall] | None = None
-        self.undo: Undo | None = None
-
-    def enter(self, call: RunningCall) -> None:
-        """A body is about to run."""
-        if self.running is None:
-            self.running = set()
-        self.running.add(call)
-
-    def leave(self, call: RunningCall) -> None:
-        """The body has ended."""
-        if self.running is not None:
-            self.running.discard(call)
-
-    async def unload(self) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
-        """Cancel the running bodies and wait for them."""
-        for call in list(self.running or ()):
-            call.unload()
-        while self.running:
-            await next(iter(self.running)).over()
-
-
-@final
-class Restriction:
-    """One filter over the tools that a scope inherits."""
-
-    __slots__ = ("allow", "deny")
-
-    def __init__(self, allow: frozenset[str] | None, deny: frozenset[str]) -> None:
-        self.allow = allow
-        self.deny = deny
-
-    def admits(self, name: str) -> bool:
-        """Whether a tool of this name passes."""
-        return name not in self.deny and (self.allow is None or name in self.allow)
 
 
 @final
@@ -259,7 +190,16 @@ class Scope(OwnerScope):
             self._layer = Layer()
         return self._layer
 
-    def _register(self, what: str, add: Callable[[Layer], object], remove: Callable[[Layer], object]) -> Undo:
+    def _register(
+        self,
+        what: str,
+        add: Callable[[Layer], object],
+        remove: Callable[[Layer], object],
+        *,
+        close: Callable[[], object] | None = None,
+        waits: Callable[[], bool] | None = None,
+    ) -> Undo:
+        """Add to the layer until the undo is called, or the scope closes: then `close` is called, and awaited, too."""
         self.check_open(what)
         layer = self.layer()
         add(layer)
@@ -271,7 +211,11 @@ class Scope(OwnerScope):
                 live = False
                 remove(layer)
 
-        forget = self.contribute(Contribution(what, act=take_back))
+        def give_back() -> object:
+            take_back()
+            return None if close is None else close()
+
+        forget = self.contribute(Contribution(what, act=give_back, waits=waits))
 
         def undo() -> None:
             take_back()
@@ -318,128 +262,6 @@ class Scope(OwnerScope):
             scope = scope.parent  # type: ignore[assignment]  # above a scope there are only such
         layers.reverse()
         return layers
-
-
-@final
-class ScopedTools:
-    """The tools, seen from one scope."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def register(self, tool: AnyTool) -> Undo:
-        """Offer a tool to the agents of this scope and below. Returns an undo. No checkpoint.
-
-        Raises:
-            UsageError: not a tool, or the scope itself already has one of this name.
-            ScopeClosedError: the scope is closed.
-        """
-        if not isinstance(tool, Tool):
-            raise UsageError(f"tools are made with @tool; {tool!r} is none")
-        scope = self._scope
-        scope.check_open(f"tool {tool.name!r}")
-        layer = scope.layer()
-        if tool.name in layer.tools:
-            raise UsageError(f"scope {scope.name!r} already has a tool named {tool.name!r}")
-        offer = layer.tools[tool.name] = Offer(tool)
-
-        def take_back() -> None:
-            if layer.tools.get(tool.name) is offer:
-                del layer.tools[tool.name]
-
-        def close() -> object:
-            take_back()
-            offer.is_unloaded = True
-            return offer.unload() if offer.running else None
-
-        forget = scope.contribute(
-            Contribution(f"tool {tool.name!r}", act=close, waits=lambda: bool(offer.running))
-        )
-
-        def undo() -> None:
-            take_back()
-            forget()
-
-        offer.undo = undo
-        return undo
-
-    async def unload(self, name: str) -> bool:
-        """Take back a tool of this very scope whose owner goes away, such as a server that has ended. A checkpoint.
-
-        Calls of it that are at work are cancelled and have ended on return; they, and those that wait for their turn in
-        a step under way, end as TOOL_UNLOADED. The turns go on. (An undo lets the steps under way use the tool.)
-
-        Returns:
-            False if this scope has no tool of that name.
-        """
-        layer = self._scope._layer
-        offer = None if layer is None else layer.tools.get(name)
-        if offer is None:
-            await trio.lowlevel.checkpoint()
-            return False
-        assert offer.undo is not None
-        offer.undo()
-        offer.is_unloaded = True
-        await trio.lowlevel.checkpoint()
-        await offer.unload()
-        return True
-
-    def get(self, name: str) -> AnyTool | None:
-        """The tool of this name that is in force here, or None."""
-        offer = self._scope.visible_tools().get(name)
-        return None if offer is None else offer.tool
-
-    def list(self) -> list[AnyTool]:
-        """The tools in force here: a snapshot."""
-        return [offer.tool for offer in self._scope.visible_tools().values()]
-
-
-@final
-class ScopedPrompt:
-    """The system prompt's sections and variables, seen from one scope."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def section(self, section: Section) -> Undo:
-        """Add a section to the prompt of the agents of this scope and below. Returns an undo.
-
-        Raises:
-            UsageError: the scope itself already has a section of this name.
-            ScopeClosedError: the scope is closed.
-        """
-        layer = self._scope._layer
-        if layer is not None and section.name in layer.sections:
-            raise UsageError(
-                f"scope {self._scope.name!r} already has a prompt section named {section.name!r}"
-            )
-        return self._scope._register(
-            f"prompt section {section.name!r}",
-            lambda layer: layer.sections.__setitem__(section.name, section),
-            lambda layer: layer.sections.pop(section.name, None),
-        )
-
-    def variable(self, variable: Variable) -> Undo:
-        """Set a variable that sections may use. Returns an undo.
-
-        Raises:
-            UsageError: the scope itself already has a variable of this name.
-            ScopeClosedError: the scope is closed.
-        """
-        layer = self._scope._layer
-        if layer is not None and variable.name in layer.variables:
-            raise UsageError(
-                f"scope {self._scope.name!r} already has a prompt variable named {variable.name!r}"
-            )
-        return self._scope._register(
-            f"prompt variable {variable.name!r}",
-            lambda layer: layer.variables.__setitem__(variable.name, variable),
-            lambda layer: layer.variables.pop(variable.name, None),
-        )
 
 
 @final

@@ -20,7 +20,7 @@ from ..agent import (
     SessionStart,
     Settlement,
 )
-from ..agent._scope import Offer
+from ..agent._layer import Offer
 from ..errors import AgentBusyError, AgentClosedError, MessageError, TurnAborted, UsageError
 from ..scope._dispatch import notify
 from ..scope._waits import working_for

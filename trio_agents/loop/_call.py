@@ -8,7 +8,7 @@ from typing import Final, final
 
 import trio
 
-from ..agent._scope import Offer
+from ..agent._layer import Offer
 from ..errors import SessionLogError, ToolArgumentsError
 from ..tools import ToolReturn
 from ..values import Attachment, ToolCallBlock, UserMessage

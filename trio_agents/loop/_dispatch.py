@@ -14,7 +14,7 @@ import trio
 from msgspec import UNSET
 
 from ..agent import AroundTool
-from ..agent._scope import Offer
+from ..agent._layer import Offer
 from ..errors import (
     FatalToolError,
     MessageError,

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, final
 import trio
 
 from ..agent import Agent, AgentHandle, Scope, Setup
+from ..agent._directory import Entry
 from ..agent._hooks import SessionStartSource
 from ..agent._initiator import on_nobodys_behalf
-from ..agent._registry import Entry
 from ..agent._scope import bound, leave
 from ..errors import CreationAbortedError, ReentrantWaitError, UsageError
 from ..scope._lifetime import Lifetime, at_least

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 import trio
 
 from ..agent import AroundTool, AssemblePrompt, BeforeRequest, PreStep, RequestFailed, TurnStopping
-from ..agent._scope import Offer
+from ..agent._layer import Offer
 from ..errors import UsageError
 from ..prompt import Section, assemble
 from ..scope._dispatch import Around, Hook, Listener, Serial, around, serial

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import trio
 
 from ..agent import Agent, AgentOptions, AgentStatusChanged, Scope
+from ..agent._directory import Entry
 from ..agent._inbox import Inbox
-from ..agent._registry import Entry
 from ..errors import AgentClosedError, AgentNotPublishedError, UsageError
 from ..scope._dispatch import notify
 from ..session import InboxSpliced, Pen, Session, TurnEnd

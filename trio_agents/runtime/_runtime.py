@@ -23,9 +23,11 @@ from ..agent import (
     SessionRegistry,
     Setup,
 )
+from ..agent._directory import Directory
 from ..agent._initiator import on_nobodys_behalf
-from ..agent._registry import Directory, RegistryCore
-from ..agent._scope import OptionFields, ScopedPrompt, ScopedTools
+from ..agent._registry import RegistryCore
+from ..agent._scope import OptionFields
+from ..agent._views import ScopedPrompt, ScopedTools
 from ..errors import StorageError, UsageError
 from ..loop import AgentLoop
 from ..models import ModelAdapter, ModelRegistry
