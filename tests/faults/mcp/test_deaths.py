@@ -71,6 +71,7 @@ async def test_all_calls_of_a_lost_server_end(runtime: ta.Runtime, mark: Mark) -
     assert codes == ["MCP_LOST"] * 11
 
 
+@pytest.mark.slow
 async def test_a_server_that_reads_no_more(runtime: ta.Runtime, mark: Mark) -> None:
     """It is noticed at the next call, which ends; then it is started again."""
     connection = await connect_mcp(runtime.scope, mark.server(), name="t", silence_timeout=0.3)
@@ -82,6 +83,7 @@ async def test_a_server_that_reads_no_more(runtime: ta.Runtime, mark: Mark) -> N
     await until(lambda: connection.is_connected)
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_stuck(runtime: ta.Runtime, mark: Mark) -> None:
     """It reads nothing and is not gone: a call ends at its deadline although it could not even be sent."""
     await connect_mcp(runtime.scope, mark.server(), name="t", silence_timeout=0.3)
@@ -122,6 +124,7 @@ async def test_progress_prolongs_a_call(runtime: ta.Runtime, mark: Mark) -> None
     assert told == [f"s{step}" for step in range(6)]
 
 
+@pytest.mark.slow
 async def test_but_not_for_ever(runtime: ta.Runtime, mark: Mark) -> None:
     """P3 e: a hard cap applies."""
     await connect_mcp(runtime.scope, mark.server(), name="t", silence_timeout=5, call_timeout=0.5)

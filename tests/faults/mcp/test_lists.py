@@ -79,6 +79,7 @@ async def test_turns_across_changes(mark: Mark) -> None:
     assert seen_without == []
 
 
+@pytest.mark.slow
 async def test_a_tool_goes_while_it_is_called(runtime: ta.Runtime, mark: Mark) -> None:
     connection = await connect_mcp(runtime.scope, mark.server("tool=steps"), name="t")
     results: list[str] = []

@@ -72,6 +72,7 @@ async def test_dispose(count: int, mark: Mark) -> None:
         assert set(zombies()) <= set(before)
 
 
+@pytest.mark.slow
 async def test_an_agent_with_little_patience(mark: Mark) -> None:
     """Its server gets no more of it than it has: the end is whole, and in time."""
     options = ta.AgentOptions(model="x/y", grace=1.6)

@@ -196,6 +196,7 @@ async def test_a_server_behind_a_url_ends_during_calls(protocol: Any, swept: Non
     assert set(codes) <= {"MCP_LOST", "MCP_FAILED"}
 
 
+@pytest.mark.slow
 @over_http
 async def test_a_session_that_was_forgotten(swept: None) -> None:
     """The server was exchanged between two calls: the next one fails, and those after it have a new session."""

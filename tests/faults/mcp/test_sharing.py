@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 
 import trio_agents as ta
@@ -35,6 +36,7 @@ async def test_first_in_first_out_from_another_task(runtime: ta.Runtime, mark: M
     assert len(mark.alive()) == 1
 
 
+@pytest.mark.slow
 async def test_the_owner_leaves_first(mark: Mark) -> None:
     """Scopes that were entered first are left first; what the others have is untouched."""
     async with ta.open_runtime() as runtime:
