@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 import trio_agents as ta
@@ -43,12 +46,22 @@ async def test_an_agent_that_has_worked_holds_no_task() -> None:
         assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 
-async def test_an_agent_that_has_ended_waits_for_no_garbage_collector() -> None:
-    """Nothing of it is held in a circle, so it is freed as soon as nobody holds it."""
+@asynccontextmanager
+async def _context() -> AsyncIterator[None]:
+    await trio.lowlevel.checkpoint()
+    yield
+
+
+@pytest.mark.parametrize("with_context", [False, True])
+async def test_an_agent_that_has_ended_waits_for_no_garbage_collector(with_context: bool) -> None:
+    """Nothing of it is held in a circle, so it is freed as soon as nobody holds it; nor are its contexts and tasks."""
     async with runtime() as rt:
 
         async def live_and_end() -> None:
             async with rt.scope.open_agent(model=MODEL) as agent:
+                if with_context:
+                    await agent.scope.enter_async_context(_context())
+                    agent.scope.start_soon(trio.sleep_forever)
                 await agent.ask("x")
 
         await live_and_end()

@@ -49,12 +49,14 @@ class on_nobodys_behalf:  # noqa: N801 - reads as what it does
     __slots__ = ("_token",)
 
     def __enter__(self) -> None:
-        self._token = _current.set(NOBODY)
+        # A teardown mostly runs in a task of its own, on nobody's behalf already.
+        self._token = None if _current.get() is NOBODY else _current.set(NOBODY)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        _current.reset(self._token)
+        if self._token is not None:
+            _current.reset(self._token)
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast, final
 
 import trio
 
@@ -23,31 +23,25 @@ LAST_CALL: Final = 1.0
 
 @final
 class Contribution:
-    """One thing to give back when a scope closes: a call whose answer may have to be awaited, or a held task."""
+    """A call to make when a scope closes, whose answer may have to be awaited."""
 
-    __slots__ = ("_act", "_waits", "life", "name")
+    __slots__ = ("_act", "_waits", "name")
 
     def __init__(
-        self,
-        name: str,
-        *,
-        act: Callable[[], object] | None = None,
-        waits: Callable[[], bool] | None = None,
-        life: Holder[Any] | None = None,
+        self, name: str, *, act: Callable[[], object], waits: Callable[[], bool] | None = None
     ) -> None:
         self.name: str = name
         self._act = act
         self._waits = waits
-        self.life: Holder[Any] | None = life
 
     @property
     def must_wait(self) -> bool:
         """Whether giving it back has something to wait for."""
-        return self.life is not None or (self._waits is not None and self._waits())
+        return self._waits is not None and self._waits()
 
     def call(self) -> Awaitable[object] | None:
         """Call what is to be called; gives what is left to be awaited, if there is anything."""
-        answer = None if self._act is None else self._act()
+        answer = self._act()
         return answer if inspect.isawaitable(answer) else None
 
 
@@ -74,13 +68,15 @@ class Status(Generic[T]):
 
 @final
 class Holder(Lifetime, Generic[T]):
-    """One task that a scope owns: it enters a context and leaves it again, or runs a function."""
+    """One task that a scope owns: it enters a context and leaves it again, or runs a function.
+
+    It stands among what the scope gives back, and nothing of it points back to itself: so it is freed when it has ended.
+    """
 
     __slots__ = (
         "body",
         "cancel_scope",
         "cancels",
-        "contribution",
         "crash",
         "label",
         "left",
@@ -98,7 +94,11 @@ class Holder(Lifetime, Generic[T]):
         self.cancels: bool = False  # whether the end cancels the body (a task) or releases it (a context)
         self.left: trio.Event = trio.Event()
         self.crash: BaseException | None = None
-        self.contribution: Contribution = Contribution(label, life=self)
+
+    @property
+    def must_wait(self) -> bool:
+        """Always: its task has to end."""
+        return True
 
     def _describe(self) -> str:
         return f"{self.label} of scope {self.scope.name!r}"
@@ -145,7 +145,11 @@ class Holder(Lifetime, Generic[T]):
         """The task."""
         try:
             with self.cancel_scope:
-                await self._run_body()
+                if self.status.has_started:  # a clean-up: its scope waits for it from the first step on
+                    with working_for(self.scope):
+                        await self.body(self.status)
+                else:
+                    await self.body(self.status)
         except Exception as exc:  # noqa: BLE001 - contained: reported here, raised by the scope's close
             self.crash = exc
             if self.status.ready.is_set() and not self.is_ending:
@@ -155,13 +159,6 @@ class Holder(Lifetime, Generic[T]):
             self.status.ready.set()
             if self.crash is None and not self.is_ending:
                 self.forget()
-
-    async def _run_body(self) -> None:
-        if self.status.has_started:  # a clean-up: its scope waits for it from the first step on
-            with working_for(self.scope):
-                await self.body(self.status)
-        else:
-            await self.body(self.status)
 
     def result(self) -> T:
         """What the task started with, or why it did not."""
@@ -176,4 +173,4 @@ class Holder(Lifetime, Generic[T]):
 
     def forget(self) -> None:
         """The task is over and has nothing left to report."""
-        self.scope.forget(self.contribution)
+        self.scope.forget(self)

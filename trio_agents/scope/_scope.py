@@ -59,7 +59,7 @@ class OwnerScope:
         self._is_closed = False
         # Made when first needed: most scopes of most agents hold nothing.
         self._members: dict[Lifetime, None] | None = None
-        self._contributions: dict[Contribution, None] | None = None
+        self._contributions: dict[Contribution | Holder[Any], None] | None = None
         self._listeners: dict[type[Hook], tuple[Listener, ...]] | None = None
 
     @property
@@ -136,12 +136,15 @@ class OwnerScope:
     def contribute(self, contribution: Contribution) -> Undo:
         """Have something given back at the close. The undo only forgets it."""
         self.check_open(contribution.name)
+        self._add(contribution)
+        return lambda: self.forget(contribution)
+
+    def _add(self, contribution: Contribution | Holder[Any]) -> None:
         if self._contributions is None:
             self._contributions = {}
         self._contributions[contribution] = None
-        return lambda: self.forget(contribution)
 
-    def forget(self, contribution: Contribution) -> None:
+    def forget(self, contribution: Contribution | Holder[Any]) -> None:
         """Drop a contribution without giving it back."""
         if self._contributions is not None:
             self._contributions.pop(contribution, None)
@@ -231,9 +234,10 @@ class OwnerScope:
         return await self._start(run, f"task {label}", cancels=True)
 
     def _hold(self, holder: Holder[Any]) -> None:
-        self.contribute(holder.contribution)
+        self.check_open(holder.label)
+        self._add(holder)
         if not self.homes.spawn(holder.run, name=f"{holder.label} of scope {self.name}"):
-            self.forget(holder.contribution)
+            self.forget(holder)
             raise ScopeClosedError(
                 f"the runtime of scope {self.name!r} is ending; {holder.label} was not started"
             )
@@ -311,7 +315,11 @@ class OwnerScope:
         """Whether unwinding has anything to wait for."""
         if self._members:
             return True
-        return self._contributions is not None and any(c.must_wait for c in self._contributions)
+        if self._contributions:
+            for contribution in self._contributions:
+                if contribution.must_wait:
+                    return True
+        return False
 
     async def unwind(  # noqa: ASYNC910 - waits only if there is something to wait for
         self, failed: Callable[[BaseException], None], deadline: float, grace: float = GRACE
@@ -328,12 +336,12 @@ class OwnerScope:
         while self._contributions:
             contribution, _ = self._contributions.popitem()
             try:
-                if contribution.life is None:
+                if isinstance(contribution, Holder):
+                    await contribution.end_by(at_least(deadline, grace))
+                else:
                     answer = contribution.call()
                     if answer is not None:
                         await self._finish(contribution.name, answer, at_least(deadline, grace))
-                else:
-                    await contribution.life.end_by(at_least(deadline, grace))
             except Exception as exc:  # noqa: BLE001 - reported, and nothing is skipped
                 failed(exc)
 
