@@ -217,6 +217,9 @@ class Agent(Protocol):
     def deliver(self, message: Deliverable, *, wake_budget: int | None = None) -> Delivery:
         """Deliver on a program's behalf: at most `wake_budget` times in a row does it wake an idle agent.
 
+        What joins a run may be read before what an earlier call has woken the agent with. Messages that depend on
+        each other take one lane whatever the agent does: `followup`, or `inject` and `wake`.
+
         Returns:
             JOINED if a run was under way (next-step, budget untouched), WOKE if it woke the agent (next-turn),
             PARKED if the budget is spent (next-step). A claimed user message refills the budget.
