@@ -19,13 +19,48 @@ FIXTURE = next(
     if "@pytest.fixture" in block
 )  # fmt: skip
 
-HASTY = """
+USERS = """
+import trio
+import trio.testing
+import trio_agents as ta
 
-async def test_it_is_told(runtime):
-    async with runtime.open_agent(model="scripted/demo") as agent:
+async def hang(told, proceed):
+    await trio.sleep_forever()
+
+async def test_pending(runtime):
+    async with runtime.open_agent("a", model="scripted/demo") as agent:
         agent.followup("Tidy up.")
+
+async def test_child(runtime):
+    async with runtime.open_agent("a", model="scripted/demo") as agent:
+        await agent.scope.agents.create("b")
+
+async def test_failed(runtime):
+    async with runtime.open_agent("a", model="nowhere/demo") as agent:
+        agent.followup("Tidy up.")
+        await agent.when_idle()
+
+async def test_running(runtime):
+    async with runtime.open_agent("a", model="scripted/demo") as agent:
+        agent.scope.on(ta.BeforeRequest, hang)
+        agent.followup("Tidy up.")
+        await trio.testing.wait_all_tasks_blocked()
+
+async def test_cancellation_inside(runtime, autojump_clock):
+    async with runtime.open_agent("a", model="scripted/demo") as agent:
+        agent.scope.on(ta.BeforeRequest, hang)
+        with trio.move_on_after(5) as scope:
+            await agent.ask("Tidy up.")
+        assert scope.cancelled_caught
 """
-"""A test that ends before anything has happened."""
+"""Tests that use the fixture: four leave something behind, and would be green without it."""
+
+TOLD = {
+    "test_pending": "agent 'a' ended while this was pending: 'Tidy up.' (next-turn)",
+    "test_child": "agent 'b', a child of agent 'a', was alive when its parent was ended",
+    "test_failed": "turn 1 of agent 'a' failed and nobody looked at it",
+    "test_running": "turn 1 of agent 'a' was still at work when the agent was ended",
+}
 
 
 def run_pytest(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -44,12 +79,15 @@ def run_pytest(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_fixture_of_the_page(tmp_path: Path) -> None:
-    """X10: its own test passes; one that ends too early fails, and says why."""
-    ran = run_pytest(FIXTURE + HASTY, tmp_path)
+    """X10: its own test passes; each that leaves something behind fails, and says what."""
+    ran = run_pytest(FIXTURE + USERS, tmp_path)
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "1 failed, 1 passed" in ran.stdout
-    assert "FAILED test_page.py::test_it_is_told" in ran.stdout
-    assert re.search(r"StrictRuntimeError: .*\n.*pending: 'Tidy up.' \(next-turn\)", ran.stdout)
+    assert "4 failed, 2 passed" in ran.stdout
+    parts = dict(re.findall(r"^_+ (test_\w+) _+$(.*?)(?=^_{3}|^={3})", ran.stdout, re.DOTALL | re.MULTILINE))
+    assert parts.keys() == TOLD.keys()
+    for name, part in parts.items():
+        assert "StrictRuntimeError: the runtime was left with something behind:" in part
+        assert [other for other, told in TOLD.items() if f"- {told}" in part] == [name]
 
 
 def test_every_name_for_tests_has_a_place_in_the_reference() -> None:
