@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import hypothesis
 import mcp_types
 import pytest
 import trio
 from hypothesis import strategies as st
+from mcp.server import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.message import SessionMessage
 
 import trio_agents as ta
 from trio_agents.plugins.mcp import HttpServer, McpServers, StdioServer, connect_mcp
-from trio_agents.plugins.mcp._calls import to_return
+from trio_agents.plugins.mcp._calls import call_tool as call_tool_at, to_return
 from trio_agents.plugins.mcp._connection import ConnectionOptions
+from trio_agents.plugins.mcp._numbers import storable
 from trio_agents.plugins.mcp._offers import Offers, RemoteTool, tool_name
-from trio_agents.plugins.mcp._pipes import Incoming, Lines
+from trio_agents.plugins.mcp._pipes import Incoming, Lines, Outgoing
 from trio_agents.plugins.mcp._servers import redact
+from trio_agents.plugins.mcp._session import Session, _is_local
 from trio_agents.tools import ToolContext, ToolReturn
 from trio_agents.tools._child import safe_environment
 from trio_agents.values import FrozenJson
@@ -266,3 +274,154 @@ def test_structured_content_beside_text_is_for_programs() -> None:
     assert result.meta.value == {"structuredContent": {"n": 1}}
     assert result.error is not None
     assert result.error.code == "MCP_TOOL_FAILED"
+
+
+# --- a session with a server in this process ------------------------------------------------------
+
+
+class Host:
+    """A server in this process, and the session of one client with it; what it lists, and when it was listed."""
+
+    def __init__(self, **handlers: Any) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.listen = ListenHandler(self.bus)
+        self.names = ["a"]
+        self.listed: list[list[str]] = []
+        self.server: Server[Any] = Server(
+            "x", on_list_tools=self.list_tools, on_subscriptions_listen=self.listen, **handlers
+        )
+        self.session = Session(
+            StdioServer("x"),
+            "x",
+            ready=lambda session, tools: self.note(tools),
+            relisted=self.note,
+            connect_timeout=30.0,
+            protocol="auto",
+        )
+
+    def note(self, tools: list[RemoteTool]) -> None:
+        self.listed.append([tool.name for tool in tools])
+
+    async def list_tools(self, context: Any, params: Any) -> mcp_types.ListToolsResult:
+        await trio.lowlevel.checkpoint()
+        tools = [mcp_types.Tool(name=name, input_schema={"type": "object"}) for name in self.names]
+        return mcp_types.ListToolsResult(tools=tools)
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.session._talk, self.server, trio.CancelScope())
+            await trio.testing.wait_all_tasks_blocked()
+            yield
+            self.session.leave()
+
+
+async def test_notices_are_asked_for_again(autojump_clock: trio.testing.MockClock) -> None:
+    """The server ends its answer to who wants to hear of changes: what changed meanwhile is not missed."""
+    host = Host()
+    async with host.at_work():
+        assert host.listed == [["a"]]
+        host.names = ["a", "b"]
+        await host.bus.publish(ToolsListChanged())
+        await trio.testing.wait_all_tasks_blocked()
+        assert host.listed == [["a"], ["a", "b"]]
+        host.listen.close()
+        await trio.testing.wait_all_tasks_blocked()
+        host.names = ["c"]
+        await host.bus.publish(ToolsListChanged())  # nobody hears it
+        await trio.sleep(1)
+        assert host.listed == [["a"], ["a", "b"], ["c"]]
+
+
+async def test_a_server_without_tools(autojump_clock: trio.testing.MockClock) -> None:
+    host = Host()
+    host.server = Server("bare")
+    async with host.at_work():
+        assert host.listed == [[]]
+
+
+@pytest.mark.parametrize(("every", "after"), [(50, 600), (59, 600), (61, 60), (None, 60)])
+async def test_the_deadlines_of_a_call(
+    every: float | None, after: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It may be silent for a minute, and last ten, to the second."""
+
+    async def call_tool(context: Any, params: Any) -> mcp_types.CallToolResult:
+        count = 0
+        while True:
+            await trio.sleep(math.inf if every is None else every)
+            count += 1
+            await context.session.report_progress(
+                count, message=None if count % 2 else f"step {count}", total=99
+            )
+
+    told: list[str] = []
+    host = Host(on_call_tool=call_tool)
+    async with host.at_work():
+        begin = trio.current_time()
+        with pytest.raises(ta.ToolServerError) as caught:
+            await call_tool_of(host.session, told.append)
+        assert trio.current_time() - begin == pytest.approx(after)
+    assert caught.value.code == "MCP_TIMEOUT"
+    if every == 50:
+        assert told[:3] == ["1 of 99", "step 2", "3 of 99"]
+
+
+async def call_tool_of(session: Session, progress: Callable[[str], None]) -> ToolReturn:
+    context = ToolContext(call_id="c", name="t", progress=progress)
+    return await call_tool_at(session, StdioServer("x"), "x", "a", {}, context, ConnectionOptions())
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_numbers_that_are_rounded() -> None:
+    odd = {
+        "a": [2**63, -(2**53), 2**53 - 1, 10**400, True],
+        "b": -0.0,
+        "c": math.inf,
+        "d": math.nan,
+        "e": 1.5,
+    }
+    assert storable(odd) == {
+        "a": [2.0**63, -(2.0**53), 2**53 - 1, str(10**400), True],
+        "b": 0,
+        "c": "inf",
+        "d": "nan",
+        "e": 1.5,
+    }
+    FrozenJson.of(storable(odd))
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:8000/mcp", True),
+        ("http://[::1]/mcp", True),
+        ("http://localhost/mcp", True),
+        ("https://example.org/mcp", False),
+        ("https://192.0.2.1/mcp", False),
+    ],
+)
+def test_what_needs_no_proxy(url: str, local: bool) -> None:
+    assert _is_local(url) is local
+
+
+async def test_the_ends_of_the_pipes() -> None:
+    async def nothing() -> bytes:
+        await trio.lowlevel.checkpoint()
+        return b""
+
+    with pytest.raises(anyio.EndOfStream):
+        await Incoming(nothing, lambda line: None).receive()
+
+    lost = trio.Event()
+
+    async def write(data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        raise trio.ClosedResourceError
+
+    message = SessionMessage(mcp_types.JSONRPCNotification(jsonrpc="2.0", method="a"))
+    with pytest.raises(anyio.BrokenResourceError):
+        await Outgoing(write, lost.set).send(message)
+    assert lost.is_set()

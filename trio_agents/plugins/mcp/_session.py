@@ -68,6 +68,7 @@ class Session:
         self._timeout = connect_timeout
         self._protocol = protocol
         self._changed = trio.Event()
+        self._asks = False  # whether `_listen` hears of changes; what else comes of them is an echo
         self.has_stood = False
         self._last_words: Callable[[], str] = str
         self.client: Client | None = None
@@ -157,7 +158,8 @@ class Session:
         async with client:
             async with trio.open_nursery() as nursery:
                 try:
-                    if _tells_changes(client):
+                    self._asks = _tells_when_asked(client)
+                    if self._asks:
                         await nursery.start(
                             self._listen, client, name=f"notices of MCP server {self._name!r}"
                         )
@@ -179,7 +181,7 @@ class Session:
             raise failure
 
     async def _hear(self, message: object) -> None:
-        if isinstance(message, mcp_types.ToolListChangedNotification):
+        if isinstance(message, mcp_types.ToolListChangedNotification) and not self._asks:
             self._changed.set()
         await trio.lowlevel.checkpoint()
 
@@ -222,7 +224,7 @@ class Session:
                 self._relisted(listed)
 
 
-def _tells_changes(client: Client) -> bool:
+def _tells_when_asked(client: Client) -> bool:
     tools = client.server_capabilities.tools
     return (
         client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)
