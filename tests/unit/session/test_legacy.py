@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trio_agents.errors import SessionCorruptError
+from trio_agents.errors import SessionCorruptError, TrioAgentsError
 from trio_agents.session import AssistantMessage, Replace, ToolResult, TurnEnd, TurnStart, decode_event
 from trio_agents.values import DISPOSED, Aborted, Failed, LlmFailure, ModelSource, TextBlock, UserMessage
 
@@ -16,8 +16,21 @@ APPEND: Any = {"surfaceOp": "append"}
 
 
 def read(kind: str, data: object, seq: int = 4, **fields: Any) -> Any:
-    raw = json.dumps({"type": kind, "seq": seq, "time": 1, "data": data, **fields}).encode()
-    return decode_event(raw, seq=seq, session_id="s", message_id_at={2: "old"}.get)
+    """What a line says, however it is laid out: the closest layout is the one in which logs are written."""
+    plain = {"type": kind, "seq": seq, "time": 1, "data": data, **fields}
+    lines = json.dumps(plain).encode(), json.dumps(plain, separators=(",", ":")).encode()
+    found: list[Any] = []
+    for line in lines:
+        try:
+            found.append(decode_event(line, seq=seq, session_id="s", message_id_at={2: "old"}.get))
+        except TrioAgentsError as exc:
+            found.append(exc)
+    spaced, close = found
+    if isinstance(close, TrioAgentsError):
+        assert (type(spaced), str(spaced)) == (type(close), str(close))
+        raise close
+    assert spaced == close
+    return close
 
 
 def test_turn_starts_had_a_trigger():
