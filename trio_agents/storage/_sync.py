@@ -32,10 +32,10 @@ SLOW: Final = 0.002
 STUCK: Final = 0.005
 """Seconds without an end of a sync, from which on what comes next is given to another thread."""
 
-SOON: Final = 0.005
+SOON: Final = 0.01
 """Seconds between two reports of a thread that has more to do."""
 
-GATHERINGS: Final = 4
+GATHERINGS: Final = 8
 """How many rounds of the loop jobs may be gathered for before they are handed over."""
 
 
