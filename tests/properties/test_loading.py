@@ -22,6 +22,7 @@ from trio_agents.session import (
     encode_event,
     fold_header,
     open_log,
+    repair,
 )
 from trio_agents.session._grammar import START, after_all
 from trio_agents.session._history import history_of
@@ -29,6 +30,7 @@ from trio_agents.session._pending import Pending, fold_pending
 from trio_agents.session._surface import fold_surface
 from trio_agents.session._wire import Line
 from trio_agents.storage._lines import LogScan
+from trio_agents.storage._views import status_of
 from trio_agents.values import FrozenJson, UserMessage
 
 
@@ -100,6 +102,9 @@ def test_a_session_is_resumed_from_lines_as_from_events(events: list[Event], see
     )
     assert opened(whole, 0)[5] == lists(fold_pending(read))
     assert opened(whole, seed_length) == opened(read, seed_length)
+    assert repair(whole) == repair(read)
+    assert lists(fold_pending(history_of(whole).records)) == lists(fold_pending(read))
+    assert status_of(whole, is_live=False) == status_of(read, is_live=False)
     assert list(whole) == read
 
 

@@ -16,7 +16,7 @@ from ..errors import DuplicateMessageError, MessageError, SessionCorruptError, U
 from ..values._messages import UserMessage
 from ._events import Event, InboxSpliced, Target, TurnEnd, TurnStart
 from ._packing import ChunkRun
-from ._wire import Line, SpliceLine, to_event, user_message
+from ._wire import INBOX_LINES, Line, SpliceLine, to_event, user_message
 
 SPLICED: Final = "agent/inbox/spliced"
 
@@ -303,7 +303,7 @@ def _made(message: Any) -> UserMessage:
     return message if type(message) is UserMessage else user_message(message)
 
 
-def fold_pending(records: Iterable[Event | ChunkRun], seed_length: int = 0) -> Pending:
+def fold_pending(records: Iterable[Event | ChunkRun | Line], seed_length: int = 0) -> Pending:
     """The inbox that a stored log adds up to. Splices inherited from a parent do not count.
 
     Raises:
@@ -313,6 +313,9 @@ def fold_pending(records: Iterable[Event | ChunkRun], seed_length: int = 0) -> P
     for record in records:
         if isinstance(record, Event):
             take_stored(pending, record, seed_length)
+        elif type(record) in INBOX_LINES:
+            take_line(pending, record, seed_length)  # type: ignore[arg-type]
+    pending.settle()
     return pending
 
 

@@ -24,6 +24,7 @@ from ._events import (
     TurnEnd,
 )
 from ._grammar import NOT_STARTED, START, OpenCall, State, after_all
+from ._history import history_of
 from ._packing import ChunkRun
 from ._pending import Pending, fold_pending
 
@@ -120,14 +121,12 @@ def repair(records: Sequence[Event | ChunkRun], seed_length: int = 0) -> list[Ev
     Raises:
         SessionCorruptError: an inbox splice does not fit.
     """
-    if not records:
+    history = history_of(records)
+    if not history.length:
         return []
-    last = records[-1]
-    if type(last) is ChunkRun:
-        last = last.expand()[-1]
-    assert isinstance(last, Event)
-    pending = fold_pending(records, seed_length)
-    drafts = closers(after_all(START, records), pending, last.seq + 1)
+    last = history.event(history.length - 1)
+    pending = fold_pending(history.records, seed_length)
+    drafts = closers(after_all(START, history.last_turn()), pending, last.seq + 1)
     return [event_of(draft, seq, last.time) for seq, draft in enumerate(drafts, last.seq + 1)]
 
 

@@ -424,7 +424,8 @@ def _on_surface(kind: str, line: Any, data: Any) -> Event:
     if seqs is not UNSET:
         if sources_fault(seqs, line.seq, may_be_empty=kind == "assistant/message") is not None:
             raise Inexact
-        seqs = compact(seqs)
+        if len(seqs) >= LONG_RUN:
+            seqs = compact(seqs)
     if op != "append" and not (0 <= op.start <= MAX_SAFE_INTEGER and 0 <= op.end <= MAX_SAFE_INTEGER):
         raise Inexact
     return Event(

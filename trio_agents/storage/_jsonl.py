@@ -252,7 +252,7 @@ class JsonlStore:
             is_live = owner_of(self._files, place.directory) is not None
             loaded = await load(self._files, place)
         return stored_session(
-            loaded.header, loaded.events.records,
+            loaded.header, loaded.events,
             is_live=is_live, torn=loaded.size - loaded.good_end, path=place.path,
         )  # fmt: skip
 

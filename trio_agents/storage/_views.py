@@ -12,7 +12,7 @@ from ..session._codec import encode_event
 from ..session._events import Event
 from ..session._grammar import START, after_all, trace_issues
 from ..session._header import SessionHeader
-from ..session._history import Events
+from ..session._history import Events, history_of
 from ..session._packing import ChunkRun, pack
 from ..session._pending import fold_pending
 from ..session._repair import repair
@@ -32,7 +32,8 @@ def status_of(records: Sequence[Record], *, is_live: bool) -> Status:
     """Whether somebody writes a session, or it was left in the middle of a turn, or between turns."""
     if is_live:
         return "live"
-    return "closed" if after_all(START, records).turn is None else "interrupted"
+    last_turn = history_of(records).last_turn()
+    return "closed" if after_all(START, last_turn).turn is None else "interrupted"
 
 
 def stored_session(
@@ -46,7 +47,7 @@ def stored_session(
     closing = [] if is_live else repair(records, seed_length(header))
     return StoredSession(
         header=header,
-        events=Events.of([*records, *closing]),
+        events=Events.of([*history_of(records).records, *closing]),
         stored=count_of(records),
         status=status_of(records, is_live=is_live),
         torn=torn,
