@@ -110,16 +110,24 @@ class SyncJob:
         with suppress(OSError):
             self._files.posix_fadvise(self._fd, self._start, 0, DONTNEED)
 
-    def run(self) -> None:
-        """Make it durable, in whichever thread. A refusal of the system is kept, not raised."""
+    def run(self, synced: set[str] | None = None) -> None:
+        """Make it durable, in whichever thread. A refusal of the system is kept, not raised.
+
+        Args:
+            synced: directories that others of the batch have synced, after this job was made; its own are added.
+        """
         self.ran = True
         files = self._files
+        if synced is None:
+            synced = set()
         try:
             if self._writes_again:
                 _write_again(files, self._path, self._start, self.size)
             files.fdatasync(self._fd)
             for directory in self._directories:
-                sync_directory(files, directory)
+                if directory not in synced:
+                    sync_directory(files, directory)
+                    synced.add(directory)
         except OSError as exc:
             self.error = exc
 
@@ -240,12 +248,13 @@ class SyncWorker:
     def _sync(self, batch: list[SyncJob]) -> None:
         token, finished = self._token, self._finished
         assert token is not None
+        synced: set[str] = set()
         began = told = at = self._now()
         if len(batch) > 1:
             for job in batch:
                 job.begin()
         for job in batch:
-            job.run()
+            job.run(synced)
             finished.append(job)
             at = self._progress = self._now()
             if at - told > SOON:

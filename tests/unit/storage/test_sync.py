@@ -50,13 +50,23 @@ async def served(clock: Clock) -> AsyncIterator[SyncWorker]:
     assert not worker.is_serving
 
 
-def job(files: Files, fd: int, seen: list[int] | None = None, covers: int = 0) -> SyncJob:
+def job(
+    files: Files, fd: int, seen: list[int] | None = None, covers: int = 0, directories: tuple[str, ...] = ()
+) -> SyncJob:
     def finish(job: SyncJob) -> None:
         if seen is not None:
             seen.append(job.covers)
 
     return SyncJob(
-        files, fd, finish, covers=covers, start=0, size=0, directories=(), path="log", writes_again=False
+        files,
+        fd,
+        finish,
+        covers=covers,
+        start=0,
+        size=0,
+        directories=directories,
+        path="log",
+        writes_again=False,
     )
 
 
@@ -102,6 +112,28 @@ async def test_one_that_fails_fails_for_itself(clock: Clock, fd: int) -> None:
         await run_all(worker, jobs)
     assert sorted(one.error is None for one in jobs) == [False, True, True]
     assert all(one.ran and one.done.is_set() for one in jobs)
+
+
+async def test_a_directory_of_several_is_synced_once(clock: Clock, fd: int, tmp_path: Path) -> None:
+    """PER-21: after the entries of all of them were made; the next batch syncs it again."""
+    faults = FaultyFiles()
+    async with served(clock) as worker:
+        for _ in range(2):
+            await run_all(worker, [job(faults.files, fd, directories=(str(tmp_path),)) for _ in range(3)])
+    assert (faults.count("fdatasync"), faults.count("fsync")) == (6, 2)
+
+
+async def test_a_directory_that_could_not_be_synced_is_tried_again(
+    clock: Clock, fd: int, tmp_path: Path
+) -> None:
+    """PER-11: whoever relies on it is told, and nobody relies on what failed for another."""
+    faults = FaultyFiles()
+    faults.fail("fsync")
+    async with served(clock) as worker:
+        jobs = [job(faults.files, fd, directories=(str(tmp_path),)) for _ in range(3)]
+        await run_all(worker, jobs)
+    assert sorted(one.error is None for one in jobs) == [False, True, True]
+    assert faults.count("fsync") == 2
 
 
 async def test_on_a_slow_disk_syncs_overlap(clock: Clock, fd: int) -> None:
