@@ -62,24 +62,6 @@ def _contexts(value: Iterable[UserMessage]) -> tuple[UserMessage, ...]:
     return cast("tuple[UserMessage, ...]", messages)
 
 
-# What is of another type the log would refuse, when it is too late to say so to whoever made it.
-
-
-def _flag(result: object, field: attrs.Attribute[bool], value: object) -> None:
-    if not isinstance(value, bool):
-        raise UsageError(f"{field.name} of a ToolReturn is a bool, not {type(value).__name__}")
-
-
-def _failure(result: object, field: attrs.Attribute[ToolFailure | None], value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, ToolFailure):
-        raise UsageError(f"error of a ToolReturn is a ToolFailure, not {type(value).__name__}")
-    for said in (value.name, value.code):
-        if type(said) is not str:
-            raise UsageError(f"error of a ToolReturn has a name and a code that are str, not {said!r}")
-
-
 @final
 @attrs.frozen
 class ToolReturn:
@@ -95,11 +77,17 @@ class ToolReturn:
     """
 
     content: tuple[ContentBlock, ...] = attrs.field(converter=_content, default=())
-    is_error: bool = attrs.field(default=False, validator=_flag, kw_only=True)
-    error: ToolFailure | None = attrs.field(default=None, validator=_failure, kw_only=True)
+    is_error: bool = attrs.field(default=False, kw_only=True)
+    error: ToolFailure | None = attrs.field(default=None, kw_only=True)
     meta: FrozenJson | None = attrs.field(converter=_meta, default=None, kw_only=True)
-    concludes: bool = attrs.field(default=False, validator=_flag, kw_only=True)
+    concludes: bool = attrs.field(default=False, kw_only=True)
     contexts: tuple[UserMessage, ...] = attrs.field(converter=_contexts, default=(), kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        # What is of another type the log would refuse, when it is too late to say so to whoever made it.
+        flags: tuple[object, object] = (self.is_error, self.concludes)
+        if self.error is not None or type(flags[0]) is not bool or type(flags[1]) is not bool:
+            _check_types(self)
 
     @property
     def text(self) -> str:
@@ -110,6 +98,22 @@ class ToolReturn:
     def failed(cls, message: str, *, name: str = "ToolError", code: str = "TOOL_FAILED") -> ToolReturn:
         """An error result with a text for the model and a code for programs."""
         return cls(message, is_error=True, error=ToolFailure(name=name, code=code))
+
+
+def _check_types(result: ToolReturn) -> None:
+    flags: dict[str, object] = {"is_error": result.is_error, "concludes": result.concludes}
+    for name, flag in flags.items():
+        if type(flag) is not bool:
+            raise UsageError(f"{name} of a ToolReturn is a bool, not {type(flag).__name__}")
+    error: object = result.error
+    if error is None:
+        return
+    if not isinstance(error, ToolFailure):
+        raise UsageError(f"error of a ToolReturn is a ToolFailure, not {type(error).__name__}")
+    said: tuple[object, ...] = (error.name, error.code)
+    for text in said:
+        if type(text) is not str:
+            raise UsageError(f"error of a ToolReturn has a name and a code that are str, not {text!r}")
 
 
 def encode_result(
