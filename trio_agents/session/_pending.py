@@ -246,20 +246,26 @@ class Pending:
             if kind is UserMessage:
                 self._claimed.pop(data.id, None)
             elif kind is TurnStart or kind is TurnEnd:
-                self.forget_claims()
+                self._claimed.clear()
         return ()
 
     # --- loading ----------------------------------------------------------------------------------
 
-    def take_decoded(self, line: SpliceLine) -> None:
-        """Take a splice of a stored log that is still a line. `settle` has to follow before anybody reads.
+    def take_line(self, line: Line, seed_length: int) -> None:
+        """Take one of the `INBOX_LINES` of a stored log. `settle` has to follow before anybody reads.
 
-        The usual two, an insertion at the end and a claim of the first, move what was decoded: most messages
-        leave again, and only those that stay are made.
+        The usual two splices, an insertion at the end and a claim of the first, move what was decoded: most
+        messages leave again, and only those that stay are made.
 
         Raises:
-            UsageError: it does not fit.
+            SessionCorruptError: it is a splice that does not fit; see `take_stored`.
         """
+        if type(line) is not SpliceLine:
+            if self._claimed:
+                self._claimed.clear()
+            return
+        if line.seq < seed_length:
+            return
         if self._turn is _NO_QUEUE:
             self._settle_in()
         splice = line.data
@@ -279,12 +285,10 @@ class Pending:
             del ids[message.id]
             self._claimed[message.id] = (target, message)
             return
-        event = to_event(line)
-        self.check(event.data)
-        self.apply(event.data)
+        take_stored(self, to_event(line), seed_length)
 
     def settle(self) -> None:
-        """Make the messages that `take_decoded` left as they were decoded."""
+        """Make the messages that `take_line` left as they were decoded."""
         for queue in (self._turn, self._step):
             if queue is not _NO_QUEUE:
                 queue.items[:] = map(_made, queue.items)
@@ -292,11 +296,6 @@ class Pending:
         for message_id, (target, message) in self._claimed.items():
             self._claimed[message_id] = (target, _made(message))
         self._moving = tuple(map(_made, self._moving))
-
-    def forget_claims(self) -> None:
-        """A turn starts or ends: what was claimed before it is no longer to be returned."""
-        if self._claimed:
-            self._claimed.clear()
 
 
 def _made(message: Any) -> UserMessage:
@@ -314,28 +313,9 @@ def fold_pending(records: Iterable[Event | ChunkRun | Line], seed_length: int = 
         if isinstance(record, Event):
             take_stored(pending, record, seed_length)
         elif type(record) in INBOX_LINES:
-            take_line(pending, record, seed_length)  # type: ignore[arg-type]
+            pending.take_line(record, seed_length)  # type: ignore[arg-type]
     pending.settle()
     return pending
-
-
-def take_line(pending: Pending, line: Line, seed_length: int) -> None:
-    """Take one of the `INBOX_LINES` of a stored log. `Pending.settle` has to follow the last of them.
-
-    Raises:
-        SessionCorruptError: it is a splice that does not fit; names its number, with the reason as cause.
-    """
-    if type(line) is not SpliceLine:
-        pending.forget_claims()
-    elif line.seq >= seed_length:
-        try:
-            pending.take_decoded(line)
-        except UsageError as exc:
-            raise _misfit(line.seq) from exc
-
-
-def _misfit(seq: int) -> SessionCorruptError:
-    return SessionCorruptError(f"invalid persisted inbox splice at session seq {seq}")
 
 
 def take_stored(pending: Pending, event: Event, seed_length: int) -> None:
@@ -352,5 +332,5 @@ def take_stored(pending: Pending, event: Event, seed_length: int) -> None:
                 raise MessageError("its payload is no splice of messages")
             pending.check(event.data)
         except UsageError as exc:
-            raise _misfit(event.seq) from exc
+            raise SessionCorruptError(f"invalid persisted inbox splice at session seq {event.seq}") from exc
         pending.apply(event.data)

@@ -15,7 +15,7 @@ from ._grammar import START, after, after_all, violation
 from ._history import history_of
 from ._ledger import Ledger
 from ._packing import ChunkRun
-from ._pending import ABOUT_INBOX, SPLICED, take_line, take_stored
+from ._pending import ABOUT_INBOX, SPLICED, take_stored
 from ._wire import INBOX_LINES, LATER
 
 
@@ -47,7 +47,7 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         expected += 1
         if kind in LATER:
             if kind in INBOX_LINES:
-                take_line(pending, record, seed_length)
+                pending.take_line(record, seed_length)
             continue
         data = record.data
         kind = type(data)
