@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import trio
 
+from benchmarks import typed_log
 from benchmarks.ours.setting import directory
 from benchmarks.worker import Growth, Round, about, converse
 
@@ -68,7 +69,6 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 ENCODE = msgspec.json.Encoder().encode
-DECODE = msgspec.json.Decoder(Event).decode
 
 
 class Syncer:
@@ -290,7 +290,7 @@ async def resume(run: Round, *, root: str, sizes: list[int]) -> None:
     for size in sizes:
         path = Path(root, str(size), "_no-cwd", "resume-me", "session.jsonl")
         with run.span(f"resume_{size}", 1):
-            events = [DECODE(line) for line in path.read_bytes().split(b"\n")[1:-1]]  # noqa: ASYNC240
+            events = typed_log.DECODER.decode_lines(path.read_bytes().partition(b"\n")[2])  # noqa: ASYNC240
         assert len(events) > size * 0.9
         await trio.lowlevel.checkpoint()
 
