@@ -89,7 +89,7 @@ def _packed(wires: list[Any], letters: bytes, seq: int) -> tuple[list[Event | Ch
     """Lines with runs among them: as records with these packed, and the number that follows."""
     records: list[Event | ChunkRun | Line] = []
     run: list[Any] = []
-    # What the chunk that a run begins with is like. Compared in place: this is the loop that loading consists of.
+    # What the chunk that a run begins with is like. Compared in place: such a log is nearly all chunks.
     kind_of_run: type[Any] = type(None)
     turn = step = index = None
     for wire, letter in zip(wires, letters, strict=True):
