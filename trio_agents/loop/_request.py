@@ -30,6 +30,7 @@ from ..session import (
     ToolSpec,
 )
 from ..session._header import is_same_header
+from ..session._packing import DELTAS
 from ..values import (
     BlockStart,
     Chunk,
@@ -131,13 +132,14 @@ class Attempt:
     """One attempt of a request: what has come of it so far."""
 
     __slots__ = (
-        "_activity", "_agent", "assembly", "config", "defect", "failure", "finish", "had_output", "is_over",
+        "_activity", "_agent", "_pen", "assembly", "config", "defect", "failure", "finish", "had_output", "is_over",
         "seqs", "silence", "step", "turn", "watch",
     )  # fmt: skip
 
     def __init__(self, agent: LoopAgent, turn: int, step: int, config: RequestConfig) -> None:
         self._agent = agent
         self._activity = agent.activity
+        self._pen = agent.driving_pen
         self.turn = turn
         self.step = step
         self.config = config
@@ -160,10 +162,11 @@ class Attempt:
         """Take one chunk from the adapter: log it, then assemble it. Raises what the log raises."""
         if self.is_over or self._activity.cause is not None:
             return  # nothing that comes after the end, or after a cancel, has any effect
-        if not isinstance(chunk, Chunk):
-            raise UsageError(f"an adapter emits chunks, not {type(chunk).__name__}")
-        if type(chunk) is Finish:
-            chunk = self._judged(chunk)
+        if type(chunk) not in DELTAS:
+            if not isinstance(chunk, Chunk):
+                raise UsageError(f"an adapter emits chunks, not {type(chunk).__name__}")
+            if type(chunk) is Finish:
+                chunk = self._judged(chunk)
         try:
             self._log(chunk)
         except Exception as exc:
@@ -171,7 +174,7 @@ class Attempt:
             self.defect = exc
             self.is_over = True
             raise
-        if self.silence is not None:
+        if self.silence is not None and not self.is_over:
             # Set after the observers have run: their time is not the provider's silence. Moving a deadline costs as much
             # as logging a chunk, so one that would move by less than a hundredth stays: it is that much earlier.
             deadline = trio.current_time() + self.silence
@@ -185,15 +188,18 @@ class Attempt:
         return chunk
 
     def _log(self, chunk: Chunk) -> None:
-        [event] = self._agent.driving_pen.append(AssistantChunk(turn=self.turn, step=self.step, chunk=chunk))
+        [event] = self._pen.append(AssistantChunk(turn=self.turn, step=self.step, chunk=chunk))
         self.seqs.append(event.seq)
         self.assembly.feed(chunk)
-        if type(chunk) is Finish:
+        kind = type(chunk)
+        if kind in DELTAS:
+            self.had_output = True
+        elif type(chunk) is Finish:
             self.is_over = True
             self.finish = reason = chunk.reason
             if isinstance(reason, (FinishError, FinishAborted)):
                 self.failure = reason.failure
-        elif type(chunk) is not BlockStart and type(chunk) is not Usage:
+        elif kind is not BlockStart and kind is not Usage:
             self.had_output = True
 
     def fail(self, failure: LlmFailure) -> None:
