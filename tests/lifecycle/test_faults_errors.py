@@ -159,7 +159,7 @@ async def setup_fails_and_its_clean_ups_too(tmp_path: Path) -> None:
         error = Mine()
         setup = setup_with(fails_later(Other("first")), fails(Other("second")), then=fails(error))
         assert await caught_from(rt.agents.create, "a", setup=setup) is error
-        check(error, Mine, notes=("first",))
+        check(error, Mine, notes=("first", "second"))
         assert shows(rt) == "nothing"
 
 
@@ -345,7 +345,7 @@ async def a_resumed_setup_fails_and_its_clean_ups_too(tmp_path: Path) -> None:
         error = Mine()
         setup = setup_with(fails_later(Other("first")), fails(Other("second")), then=fails(error))
         assert await caught_from(rt.agents.resume, "a", setup=setup) is error
-        check(error, Mine, notes=("first",))
+        check(error, Mine, notes=("first", "second"))
         await rt.agents.resume("a")
 
 

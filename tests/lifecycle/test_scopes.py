@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trio
@@ -278,6 +278,21 @@ async def test_a_failing_task_or_context(caplog) -> None:
         cause = caught.value.__cause__
         assert isinstance(cause, ExceptionGroup)
         assert "LookupError" in "".join(cause.__notes__)
+
+
+async def test_a_context_that_hangs_is_named(autojump_clock) -> None:
+    """By the generator function that it was made of: its own repr says nothing."""
+
+    @asynccontextmanager
+    async def database(name):
+        yield name
+        await hang()
+
+    async with runtime() as rt:
+        scope = new_scope("s", rt.scope)
+        await scope.enter_async_context(database("orders"))
+        with pytest.raises(ta.TeardownError, match=r"context \S*database\(\)"):
+            await scope.aclose()
 
 
 async def test_start_and_contexts() -> None:

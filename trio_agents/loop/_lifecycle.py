@@ -412,3 +412,5 @@ async def roll_back(handle: Handle, exc: BaseException) -> None:  # noqa: ASYNC9
             await handle.settle()
         except Exception as failure:  # noqa: BLE001 - the error that made this necessary wins
             exc.add_note(f"while it was rolled back: {failure}")
+            for note in getattr(failure.__cause__, "__notes__", ()):  # what failed after that
+                exc.add_note(note)

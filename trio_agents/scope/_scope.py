@@ -168,7 +168,7 @@ class OwnerScope:
         value = context.__enter__()
         try:
             self.contribute(
-                Contribution(f"context {context!r}", act=lambda: context.__exit__(None, None, None))
+                Contribution(f"context {_named(context)}", act=lambda: context.__exit__(None, None, None))
             )
         except BaseException:  # entering it closed the scope
             context.__exit__(None, None, None)
@@ -196,7 +196,7 @@ class OwnerScope:
             finally:
                 waiting.end()
 
-        return await self._start(hold, f"context {context!r}")
+        return await self._start(hold, f"context {_named(context)}")
 
     def start_soon(
         self, fn: Callable[[Unpack[Ts]], Awaitable[object]], *args: *Ts, name: str | None = None
@@ -385,6 +385,13 @@ class OwnerScope:
 
 def _always() -> bool:
     return True
+
+
+def _named(context: object) -> str:
+    """A context manager for people: one that was made of a generator function says only by that which it is."""
+    made_of = getattr(context, "func", None)
+    name = getattr(made_of, "__qualname__", None)
+    return repr(context) if name is None else f"{name}()"
 
 
 @final
