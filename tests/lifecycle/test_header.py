@@ -325,3 +325,93 @@ async def test_the_header_is_a_fold(autojump_clock) -> None:
         assert session.request_header() == fold_header(list(session.events))
         with pytest.raises(AttributeError):
             session.request_header().system = "other"
+
+
+class Asked:
+    """A provider that counts who asks it about its models."""
+
+    provider = "asked"
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.questions: list[str] = []
+        self.inner = ScriptedModel(Reply.text("ok"), "asked")
+
+    async def info(self, model: str) -> ModelInfo:
+        await trio.lowlevel.checkpoint()
+        self.questions.append(model)
+        if model == "none":
+            raise ta.ModelError("no such model", code="UNKNOWN_MODEL")
+        return ModelInfo(default_max_tokens=self.tokens)
+
+    async def stream(self, request, emit) -> None:
+        await self.inner.stream(request, emit)
+
+
+async def test_a_model_is_asked_about_once_for_all_agents(autojump_clock) -> None:
+    """HDR-7: what an adapter said of a model serves every agent; a refusal is asked again, another adapter too."""
+    first, second = Asked(500), Asked(700)
+    async with ta.open_runtime() as runtime:
+        undo = runtime.models.register(first)
+        handles = [await runtime.agents.create(options=ta.AgentOptions(model="asked/m")) for _ in range(3)]
+        for handle in handles:
+            await handle.agent.ask("1")
+            await handle.agent.ask("2")
+        assert first.questions == ["m"]
+        agent = handles[0].agent
+        agent.select_model("asked/none")
+        for _ in range(2):
+            with pytest.raises(ta.TurnFailed):
+                await agent.ask("3")
+        assert first.questions == ["m", "none", "none"]
+
+        undo()
+        runtime.models.register(second)
+        for handle in handles:
+            handle.agent.select_model("asked/m")
+            await handle.agent.ask("4")
+        assert second.questions == ["m"]
+        assert [request.max_tokens for request in second.inner.requests] == [700, 700, 700]
+        assert handles[1].agent.session.request_header().config.max_tokens == 700
+
+
+async def test_what_a_request_is_made_of_may_change_at_any_time(autojump_clock) -> None:
+    """HDR-1: tools, sections, variables and listeners that come or go between two requests show in the next."""
+    async with world(Reply.text("ok")) as w:
+        agent, seen = w.agent, []
+
+        async def next_request() -> None:
+            await agent.ask("x")
+            request = w.model.requests[-1]
+            seen.append((request.system, [tool.name for tool in request.tools], request.max_tokens))
+
+        await next_request()
+        remove_tool = w.runtime.tools.register(echo_tool())
+        await next_request()
+        texts_of = iter(["one", "two", "two"])
+        remove = agent.scope.prompt.variable(ta.Variable("now", lambda: next(texts_of)))
+        agent.scope.prompt.section(ta.Section("clock", "It is {{now}}."))
+        for _ in range(3):
+            await next_request()
+        remove_tool()
+        remove()
+
+        async def capped(asked, proceed):
+            header = await proceed(asked)
+            return structs.replace(header, config=structs.replace(header.config, max_tokens=9))
+
+        undo = agent.scope.on(ta.BeforeRequest, capped)
+        agent.scope.prompt.variable(ta.Variable("now", "late"))
+        await next_request()
+        undo()
+        await next_request()
+        assert seen == [
+            (None, [], None),
+            (None, ["echo"], None),
+            ("It is one.", ["echo"], None),
+            ("It is two.", ["echo"], None),
+            ("It is two.", ["echo"], None),
+            ("It is late.", [], 9),
+            ("It is late.", [], None),
+        ]
+        assert headers(w) == ["initial", *["change"] * 5]
