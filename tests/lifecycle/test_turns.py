@@ -504,15 +504,23 @@ async def test_a_finish_that_says_aborted(autojump_clock) -> None:
         assert not [line for line in w.log if line.startswith("answer")]
 
 
-@pytest.mark.parametrize("model", [None, "unknown/m"])
-async def test_no_provider_or_model(model: str | None, autojump_clock) -> None:
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (None, "no model was chosen"),
+        ("gpt-5", "a model is named provider/model, not 'gpt-5'"),
+        ("/gpt-5", "a model is named provider/model, not 'gpt-5'"),
+        ("unknown/m", "no provider 'unknown'"),
+    ],
+)
+async def test_no_provider_or_model(model: str | None, said: str, autojump_clock) -> None:
     """TRN-17"""
     async with world(["never"], model=model) as w:
         w.agent.followup("x")
         await w.agent.when_idle()
         assert w.ends == ["error(NO_ADAPTER)"]
         text = w.agent.session.events[-1].data.reason.error.message
-        assert ("no model was chosen" if model is None else "no provider 'unknown'") in text
+        assert said in text
         assert w.model.request_count == 0
 
 

@@ -177,7 +177,8 @@ def _add_run(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="PROVIDER/MODEL",
-        help="such as openai/gpt-5, anthropic/claude-sonnet-4-5 or local/smollm2 (default: demo/demo)",
+        help="such as openai/gpt-5, anthropic/claude-sonnet-4-5 or local/smollm2 (default: on a resume, the one "
+        "that answered last; else $TRIO_AGENTS_MODEL; else $OPENAI_MODEL, if OpenAI is set up; else demo/demo)",
     )
     parser.add_argument("--session", metavar="ID", help="the session's id (default: a new one)")
     parser.add_argument(

@@ -314,9 +314,7 @@ async def prepare(
             )
             header = _checked(await pipeline.around(proposal, _accept(proposal)))
         if not header.config.provider or not header.config.model:
-            raise ModelError(
-                "no model was chosen: give model='provider/model' in the agent's options", code="NO_ADAPTER"
-            )
+            raise _no_model(header.config)
         route = await _route(agent, header.config)
         await trio.lowlevel.checkpoint_if_cancelled()
         header = _with_defaults(header, route.info)
@@ -327,6 +325,13 @@ async def prepare(
         await session.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
     return route, _request(agent, header, messages, turn, step, attempt)
+
+
+def _no_model(config: RequestConfig) -> ModelError:
+    """What to say where provider or model is missing: whoever named one half did choose, and forgot the other."""
+    half = config.provider or config.model
+    fault = f"a model is named provider/model, not {half!r}" if half else "no model was chosen"
+    return ModelError(f"{fault}: give model='provider/model' in the agent's options", code="NO_ADAPTER")
 
 
 def _checked(header: object) -> Header:

@@ -22,8 +22,16 @@ class ModelRegistry:
         """Add an adapter under its provider name and return the undo: idempotent, it removes this adapter only.
 
         Raises:
-            UsageError: the name is taken, empty or holds a slash; nothing has changed.
+            UsageError: this is no adapter, or its name is taken, empty or holds a slash; nothing has changed.
         """
+        if isinstance(
+            adapter, type
+        ):  # its `provider` is a property, which says nothing to whoever reads of it
+            raise UsageError(f"a model adapter is an object, not a class: {adapter.__name__}(...)")
+        if not hasattr(adapter, "provider") or not hasattr(adapter, "stream"):
+            raise UsageError(
+                f"a model adapter has a provider, info and stream, such as DemoModel(); {adapter!r} is none"
+            )
         provider = adapter.provider
         if type(provider) is not str or not provider or "/" in provider:
             raise UsageError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trio_agents.errors import ModelError, UsageError
@@ -53,6 +55,21 @@ def test_a_provider_needs_a_name(name: str) -> None:
     models = ModelRegistry()
     with pytest.raises(UsageError, match="without a slash"):
         models.register(ScriptedModel(provider=name))
+    assert models.providers == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (ScriptedModel, r"not a class: ScriptedModel\(\.\.\.\)"),
+        ("demo/demo", "'demo/demo' is none"),
+        (None, "None is none"),
+    ],
+)
+def test_what_is_no_adapter_is_refused(given: Any, said: str) -> None:
+    models = ModelRegistry()
+    with pytest.raises(UsageError, match=said):
+        models.register(given)
     assert models.providers == ()
 
 
