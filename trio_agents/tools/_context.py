@@ -46,7 +46,8 @@ class ToolContext:
         turn: the turn's number.
         step: the step's number in its turn.
         session_id: the session of the agent that calls.
-        agent: the agent that calls, or None.
+        agent: the agent that calls, a `trio_agents.Agent`, or None in a context made by hand. Its type here is `object`, since
+            tools know no agents: type checkers want a `cast`.
         rerun: whether an earlier process may have begun this very call already.
     """
 
