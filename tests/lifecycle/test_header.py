@@ -372,7 +372,9 @@ async def test_a_model_is_asked_about_once_for_all_agents(autojump_clock) -> Non
             await handle.agent.ask("4")
         assert second.questions == ["m"]
         assert [request.max_tokens for request in second.inner.requests] == [700, 700, 700]
-        assert handles[1].agent.session.request_header().config.max_tokens == 700
+        header = handles[1].agent.session.request_header()
+        assert header is not None
+        assert header.config.max_tokens == 700
 
 
 async def test_what_a_request_is_made_of_may_change_at_any_time(autojump_clock) -> None:
