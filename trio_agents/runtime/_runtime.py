@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Final, Literal, Unpack, final
+from typing import Final, Literal, TypeVar, Unpack, final
 
 import trio
 
@@ -37,6 +37,8 @@ from ..scope._scope import ScopeLife
 from ..session import Session
 from ..storage import MemoryStore, SessionStore
 from ..values import DISPOSED
+
+T = TypeVar("T")
 
 logger: Final = logging.getLogger("trio_agents")
 
@@ -191,14 +193,25 @@ def open_runtime(
         plugins: optional behaviour, each called with the root scope.
 
     Raises:
-        UsageError: two adapters of one name.
+        UsageError: two adapters of one name, or something among them that is none; a plugin that cannot be called.
         TeardownError: everything has ended, but something failed on the way.
     """
     registry = ModelRegistry()
-    for adapter in models:
+    for adapter in _several("models", models):
         registry.register(adapter)
+    wanted = _several("plugins", plugins)
+    for plugin in wanted:
+        if not callable(plugin):
+            raise UsageError(f"a plugin is called with the root scope, and {plugin!r} cannot be called")
     core = RegistryCore(_agent_hooks(), _session_hooks(), MemoryStore() if store is None else store)
-    return RuntimeBlock(core, registry, tuple(plugins))
+    return RuntimeBlock(core, registry, wanted)
+
+
+def _several(what: str, given: Iterable[T]) -> tuple[T, ...]:
+    """What was given as several things: one alone is easily given as itself."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{what}= takes a list, not {given!r} itself")
+    return tuple(given)
 
 
 @final

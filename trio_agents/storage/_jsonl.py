@@ -80,6 +80,8 @@ class JsonlStore:
             UsageError: an option is none of the above, or this system cannot do what it asks for.
         """
         require_flock()
+        if not isinstance(root, (str, os.PathLike)):
+            raise UsageError(f"the root of a store is a path, not {root!r}")
         if durability not in {"synced", "written"}:
             raise UsageError(f"durability is 'synced' or 'written', not {durability!r}")
         if compression not in {None, "zstd"}:
