@@ -152,17 +152,16 @@ class Ledger:
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, items: Sequence[object]) -> tuple[Event, ...]:  # noqa: C901, PLR0912 - see below
+    def append(self, items: Sequence[object]) -> tuple[Event, ...]:
         """Append all items or none; see `Pen.append`. To be called from a section protected from interrupts."""
         writer = self.writer
         if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
             raise self._refusal(items)
-        if len(items) != 1:
-            return self._append_all(items, writer)
-        item = items[0]
-        frequent = FREQUENT.get(type(item))
+        item = items[0] if len(items) == 1 else None
+        kind = type(item)
+        frequent = FREQUENT.get(kind)
         if frequent is None:
-            return self._append_other(item, writer)
+            return self._append_all(items, writer)
         # One event of a frequent kind, in one piece: each further call would cost a tenth of encoding and writing it.
         wire_type, is_plain, rule = frequent
         state, history = self.state, self.history
@@ -171,8 +170,8 @@ class Ledger:
             problem = rule[0](state, event)
             if problem is not None:
                 raise UsageError(f"{wire_type} refused: {problem}")
-        elif type(item) is InboxSpliced:
-            self.pending.check(item)
+        elif kind is InboxSpliced:
+            self.pending.check(item)  # type: ignore[arg-type]  # the kind says what it is
         if is_plain(item):
             try:
                 line = encode(event)
@@ -189,14 +188,7 @@ class Ledger:
         if rule is not None:
             self.state = rule[1](state, event)
         history.append(event)
-        kind = type(item)
-        if kind is AssistantChunk:
-            if type(item.chunk) in DELTAS:  # type: ignore[attr-defined]  # the kind says what it is
-                self.deltas += 1
-        elif kind is StepEnd:
-            self._end_step()
-        elif kind is RequestHeader or kind is RequestContext:
-            self._take_request(event)
+        self._remember(event)
         if self.lot is not None:
             self._wake()
         if self.observers or (self.runner is not None and self.runner.is_heard):
@@ -204,34 +196,6 @@ class Ledger:
         elif kind is InboxSpliced:
             self._follow(event)
         elif (kind is TurnStart or kind is TurnEnd) and self._pending is not None:
-            self._pending.take(event)
-        return events
-
-    def _append_other(self, item: object, writer: Writer) -> tuple[Event, ...]:
-        """Append one event of any kind, a message for instance."""
-        event = event_of(item, self.history.length, self.now())
-        state, kind = self.state, type(event.data)
-        rule = RULES.get(kind)
-        if rule is not None:
-            problem = rule[0](state, event)
-            if problem is not None:
-                raise UsageError(f"{event.type} refused: {problem}")
-        if event.surface_op is not UNSET:
-            self.surface.check(event)
-        event, line = admit(event)
-        events = (event,)
-        try:
-            writer.write(events, (line,))
-        except SessionLogError as exc:
-            self._note(exc, (item,))
-            raise
-        if rule is not None:
-            self.state = rule[1](state, event)
-        self._take(event)
-        self._wake()
-        if self.observers or (self.runner is not None and self.runner.is_heard):
-            self._dispatch(events)
-        elif kind is UserMessage and self._pending is not None:
             self._pending.take(event)
         return events
 
@@ -329,24 +293,23 @@ class Ledger:
         if event.surface_op is not UNSET:
             self.surface.apply(event)
             return
-        kind = type(event.data)
+        self._remember(event)
+
+    def _remember(self, event: Event) -> None:
+        """What a session keeps of an event beside history and surface."""
+        data = event.data
+        kind = type(data)
         if kind is AssistantChunk:
-            self.deltas += type(event.data.chunk) in DELTAS
+            if type(data.chunk) in DELTAS:
+                self.deltas += 1
         elif kind is StepEnd:
-            self._end_step()
-        elif kind is RequestHeader or kind is RequestContext:
-            self._take_request(event)
-
-    def _end_step(self) -> None:
-        if self.deltas >= SHORTEST_RUN:
-            self.history.compact()
-        self.deltas = 0
-
-    def _take_request(self, event: Event) -> None:
-        if type(event.data) is RequestHeader:
-            self.request = event.data.header
-        else:
-            self.context = event.data
+            if self.deltas >= SHORTEST_RUN:
+                self.history.compact()
+            self.deltas = 0
+        elif kind is RequestHeader:
+            self.request = data.header
+        elif kind is RequestContext:
+            self.context = data
 
     def _wake(self) -> None:
         """Let parked followers run."""

@@ -130,6 +130,67 @@ def test_logged_values_cannot_be_changed():
     assert len(session.messages()) == 4
 
 
+class Ran:
+    """Whoever runs a session: hears of the splices, and of everything if asked."""
+
+    def __init__(self, *, is_heard: bool) -> None:
+        self.is_heard = is_heard
+        self.seen: list[object] = []
+
+    def told(self, event: Event) -> None:
+        self.seen.append(event.type)
+
+    def spliced(self, splice: object, removed: tuple[object, ...]) -> None:
+        self.seen.append(("spliced", len(removed)))
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+@pytest.mark.parametrize("wrapped", [lambda payload: payload, Draft])
+@pytest.mark.parametrize("together", [False, True])
+def test_an_event_is_the_same_event_however_it_is_appended(wrapped, together, is_heard):
+    """LOG-2: alone or with others, as a payload or as a draft of it: checked, kept, told and projected alike."""
+    session, pen, writer = opened()
+    ran = Ran(is_heard=is_heard)
+    pen.serve(ran)
+    first, second = user("first", "1"), user("second", "2")
+    items = [
+        *(
+            insert(first),
+            insert(second, start=1),
+            TurnStart(turn=1),
+            claim(),
+            StepStart(turn=1, step=1),
+            first,
+        ),
+        *(
+            answer(1, 1, TextBlock(text="yes")),
+            StepEnd(turn=1, step=1),
+            claim(),
+            TurnEnd(turn=1, reason=COMPLETED),
+        ),
+    ]
+    if together:
+        pen.append(*map(wrapped, items))
+    else:
+        for item in items:
+            pen.append(wrapped(item))
+    assert [event.data for event in session.events] == items
+    assert len(writer.lines) == len(items)
+    assert pen.pending.next_turn == ()
+    # What a turn has claimed counts until it is shown, or until the turn ends.
+    assert not pen.pending.is_claimed_from
+    assert [message.id for message in session.messages()] == ["1", "a"]
+    assert session.brackets.last_turn == 1
+    assert session.open_turn is None
+    spliced = [("spliced", 0), ("spliced", 0), ("spliced", 1), ("spliced", 1)]
+    assert [what for what in ran.seen if type(what) is tuple] == spliced
+    if is_heard:
+        assert [what for what in ran.seen if type(what) is str] == [event.type for event in session.events]
+    with pytest.raises(UsageError, match="can remove"):
+        pen.append(wrapped(claim(5)))
+    assert len(session.events) == len(items)
+
+
 def test_several_events_are_one_write():
     """LOG-3"""
     session, pen, writer = opened()
