@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import UNSET, Struct
 
 from ..errors import TrioAgentsError, UsageError
-from ..values._json import MAX_SAFE_INTEGER, FrozenJson
+from ..values._json import FrozenJson
 from ..values._messages import UserMessage
-from ._codec import MUTABLE, check_exact, decode_event, encode, encode_event, is_registered, payload_in
+from ._codec import MUTABLE, check_exact, decode_event, encode, encode_event, is_registered
 from ._events import (
     CORE_PAYLOADS,
     KNOWN_TYPES,
@@ -100,43 +100,14 @@ def admit(event: Event) -> tuple[Event, bytes]:
         UsageError: a field has a value of the wrong type.
     """
     data = event.data
-    kind = type(data)
-    check = PLAIN.get(kind)
+    check = PLAIN.get(type(data))
     if check is not None and check(data):
         try:
             return event, encode(event)
         except UnicodeEncodeError:  # a lone surrogate
             return event, encode_event(event)
-    if check is None and kind not in MUTABLE and _is_flat(data) and is_registered(kind):
-        known = _read_flat(event)
-        if known is not None:
-            return event, known
     line = encode_event(event)
     return _read_back(event, line), line
-
-
-def _is_flat(data: object) -> bool:
-    """Whether a payload has nothing in its fields but texts, truth values and numbers that survive as JSON."""
-    if not isinstance(data, Struct):
-        return False
-    for name in data.__struct_fields__:
-        value = getattr(data, name)
-        kind = type(value)
-        if kind is int:
-            if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
-                return False
-        elif kind is not str and kind is not bool and value is not None and value is not UNSET:
-            return False
-    return True
-
-
-def _read_flat(event: Event) -> bytes | None:
-    """The line of an event with a flat payload of a plugin, if its class reads just that payload from it."""
-    try:
-        line = encode(event)
-        return line if payload_in(line, type(event.data)) == event.data else None
-    except (ValueError, TypeError, TrioAgentsError):
-        return None  # whatever it is, the thorough way says it
 
 
 def _read_back(event: Event, line: bytes) -> Event:
