@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, final
 
 import trio
 
@@ -10,11 +11,13 @@ from ..errors import UsageError
 from ..prompt import Section, Variable
 from ..scope._scope import Undo
 from ..tools import Tool
-from ._layer import Offer
+from ._layer import Layer, Offer
 from ._options import AnyTool
 
 if TYPE_CHECKING:
     from ._scope import Scope
+
+T = TypeVar("T")
 
 
 @final
@@ -101,16 +104,7 @@ class ScopedPrompt:
             UsageError: the scope itself already has a section of this name.
             ScopeClosedError: the scope is closed.
         """
-        layer = self._scope._layer
-        if layer is not None and section.name in layer.sections:
-            raise UsageError(
-                f"scope {self._scope.name!r} already has a prompt section named {section.name!r}"
-            )
-        return self._scope._register(
-            f"prompt section {section.name!r}",
-            lambda layer: layer.sections.__setitem__(section.name, section),
-            lambda layer: layer.sections.pop(section.name, None),
-        )
+        return self._add("section", section.name, section, lambda layer: layer.sections)
 
     def variable(self, variable: Variable) -> Undo:
         """Set a variable that sections may use. Returns an undo.
@@ -119,13 +113,14 @@ class ScopedPrompt:
             UsageError: the scope itself already has a variable of this name.
             ScopeClosedError: the scope is closed.
         """
-        layer = self._scope._layer
-        if layer is not None and variable.name in layer.variables:
-            raise UsageError(
-                f"scope {self._scope.name!r} already has a prompt variable named {variable.name!r}"
-            )
-        return self._scope._register(
-            f"prompt variable {variable.name!r}",
-            lambda layer: layer.variables.__setitem__(variable.name, variable),
-            lambda layer: layer.variables.pop(variable.name, None),
+        return self._add("variable", variable.name, variable, lambda layer: layer.variables)
+
+    def _add(self, what: str, name: str, value: T, of: Callable[[Layer], dict[str, T]]) -> Undo:
+        scope = self._scope
+        if scope._layer is not None and name in of(scope._layer):
+            raise UsageError(f"scope {scope.name!r} already has a prompt {what} named {name!r}")
+        return scope._register(
+            f"prompt {what} {name!r}",
+            lambda layer: of(layer).__setitem__(name, value),
+            lambda layer: of(layer).pop(name, None),
         )
