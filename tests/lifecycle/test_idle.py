@@ -12,6 +12,7 @@ import trio
 
 import trio_agents as ta
 from tests.lifecycle.stage import MODEL, runtime
+from trio_agents.models import Reply, ScriptedModel
 
 MANY = 2000
 
@@ -55,7 +56,8 @@ async def _context() -> AsyncIterator[None]:
 @pytest.mark.parametrize("with_context", [False, True])
 async def test_an_agent_that_has_ended_waits_for_no_garbage_collector(with_context: bool) -> None:
     """Nothing of it is held in a circle, so it is freed as soon as nobody holds it; nor are its contexts and tasks."""
-    async with runtime() as rt:
+    # A model that keeps its requests keeps the agents that they can be asked for attachments.
+    async with ta.open_runtime(models=[ScriptedModel(Reply.text("ok"), record=False)]) as rt:
 
         async def live_and_end() -> None:
             async with rt.scope.open_agent(model=MODEL) as agent:
