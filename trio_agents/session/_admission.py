@@ -7,9 +7,9 @@ the line that was made of them.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ..errors import TrioAgentsError, UsageError
 from ..values._json import FrozenJson
@@ -30,17 +30,13 @@ from ._grammar import RULES
 from ._plainness import PLAIN
 from ._wire import compact
 
-_PLAIN: Final = {
-    cls: wire_type
-    for wire_type, cls in CORE_PAYLOADS.items()
-    if wire_type not in SURFACE_TYPES and not cls.ignorable
-}
-"""Payload classes whose events have nothing but type, number, time and payload."""
-FREQUENT: Final = {
-    cls: (wire_type, PLAIN[cls], RULES.get(cls)) for cls, wire_type in _PLAIN.items() if cls in PLAIN
-}
-"""Of them those that a turn is made of: wire type, the quick look at a payload, and its bracket rule."""
 _MESSAGES: Final = frozenset((UserMessage, AssistantMessage, ToolResult))
+FREQUENT: Final = {
+    cls: (wire_type, PLAIN[cls], RULES.get(cls), cls in _MESSAGES)
+    for wire_type, cls in CORE_PAYLOADS.items()
+    if cls in PLAIN and (cls in _MESSAGES or not cls.ignorable)
+}
+"""What a turn is made of: wire type, the quick look at a payload, its bracket rule, whether it is a message."""
 
 
 def event_of(item: object, seq: int, time: int) -> Event:
@@ -49,9 +45,11 @@ def event_of(item: object, seq: int, time: int) -> Event:
     Raises:
         UsageError: it is no payload of a known type, or a draft says of it what only messages can have.
     """
-    wire_type = _PLAIN.get(type(item))
-    if wire_type is not None:
-        return Event(type=wire_type, seq=seq, time=time, data=item)
+    frequent = FREQUENT.get(type(item))
+    if frequent is not None:
+        wire_type, _, _, is_message = frequent
+        place: Literal["append"] | UnsetType = "append" if is_message else UNSET
+        return Event(type=wire_type, seq=seq, time=time, data=item, surface_op=place)
     if type(item) is Draft:
         data, op, sources = item.data, item.surface_op, item.source_event_seqs
     else:

@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Final, Protocol, TypeAlias, final
 
 import trio
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, UsageError
 from ..values._messages import UserMessage
@@ -37,6 +37,7 @@ from ._history import Events, History
 from ._packing import DELTAS, SHORTEST_RUN
 from ._pending import ABOUT_INBOX, Pending
 from ._surface import Surface
+from ._wire import compact
 
 logger: Final = logging.getLogger("trio_agents")
 
@@ -78,6 +79,10 @@ class LogRunner(Protocol):
     def spliced(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> object:
         """The inbox lists have just followed a splice, which removed these messages."""
         ...
+
+
+REMEMBERED: Final = frozenset((AssistantChunk, StepEnd, RequestHeader, RequestContext))
+"""The payloads that `Ledger._remember` has to see."""
 
 
 class Entry:
@@ -158,14 +163,28 @@ class Ledger:
         if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
             raise self._refusal(items)
         item = items[0] if len(items) == 1 else None
+        sources: tuple[int, ...] | range | UnsetType = UNSET
+        if type(item) is Draft and item.surface_op == "append":
+            sources, item = item.source_event_seqs, item.data
         kind = type(item)
         frequent = FREQUENT.get(kind)
-        if frequent is None:
+        if frequent is None or (sources is not UNSET and not frequent[3]):
             return self._append_all(items, writer)
         # One event of a frequent kind, in one piece: each further call would cost a tenth of encoding and writing it.
-        wire_type, is_plain, rule = frequent
+        wire_type, is_plain, rule, is_message = frequent
         state, history = self.state, self.history
-        event = Event(type=wire_type, seq=history.length, time=self.now(), data=item)
+        if is_message:
+            event = Event(
+                type=wire_type,
+                seq=history.length,
+                time=self.now(),
+                data=item,
+                surface_op="append",
+                source_event_seqs=sources if sources is UNSET else compact(sources),
+            )
+            self.surface.check(event)
+        else:
+            event = Event(type=wire_type, seq=history.length, time=self.now(), data=item)
         if rule is not None:
             problem = rule[0](state, event)
             if problem is not None:
@@ -188,14 +207,17 @@ class Ledger:
         if rule is not None:
             self.state = rule[1](state, event)
         history.append(event)
-        self._remember(event)
+        if is_message:
+            self.surface.apply(event)
+        elif kind in REMEMBERED:
+            self._remember(event)
         if self.lot is not None:
             self._wake()
         if self.observers or (self.runner is not None and self.runner.is_heard):
             self._dispatch(events)
         elif kind is InboxSpliced:
             self._follow(event)
-        elif (kind is TurnStart or kind is TurnEnd) and self._pending is not None:
+        elif kind in ABOUT_INBOX and self._pending is not None:
             self._pending.take(event)
         return events
 

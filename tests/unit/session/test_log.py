@@ -207,6 +207,7 @@ def test_several_events_are_one_write():
         pytest.param((TurnStart(turn=1), Draft(user(), Replace(start=0, end=0))), UsageError, "user/message", id="surface"),
         pytest.param((Draft(user(), source_event_seqs=(7,)),), UsageError, "user/message", id="sources"),
         pytest.param((Draft(TurnStart(turn=1), Replace(start=0, end=0)),), UsageError, "turn/start", id="no-surface"),
+        pytest.param((Draft(TurnStart(turn=1), source_event_seqs=(0,)),), UsageError, "turn/start", id="no-sources"),
         pytest.param((claim(),), UsageError, "next-turn", id="splice"),
         pytest.param((insert(user()), claim(), claim()), UsageError, "next-turn", id="splice-later"),
         pytest.param((Noted(text=float("nan")),), ValueNotJsonError, "test/noted", id="nan"),
