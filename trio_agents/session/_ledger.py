@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from ..errors import ReentrantAppendError, SessionClosedError, SessionLogError, UsageError
 from ..values._messages import UserMessage
 from ._admission import FREQUENT, admit, event_of
-from ._codec import encode, encode_event
+from ._codec import encode
 from ._events import (
     AssistantChunk,
     Draft,
@@ -28,8 +28,6 @@ from ._events import (
     RequestContext,
     RequestHeader,
     StepEnd,
-    TurnEnd,
-    TurnStart,
 )
 from ._grammar import RULES, START, State
 from ._header import SessionHeader
@@ -80,6 +78,9 @@ class LogRunner(Protocol):
         """The inbox lists have just followed a splice, which removed these messages."""
         ...
 
+
+_Admitted: TypeAlias = "tuple[tuple[Event, ...], Sequence[bytes], State]"
+"""Events that may be logged, their lines, and the state that they lead to."""
 
 REMEMBERED: Final = frozenset((AssistantChunk, StepEnd, RequestHeader, RequestContext))
 """The payloads that `Ledger._remember` has to see."""
@@ -162,93 +163,31 @@ class Ledger:
         writer = self.writer
         if writer is None or self.closed or self.dispatching or get_ident() != self.thread:
             raise self._refusal(items)
-        item = items[0] if len(items) == 1 else None
-        sources: tuple[int, ...] | range | UnsetType = UNSET
-        if type(item) is Draft and item.surface_op == "append":
-            sources, item = item.source_event_seqs, item.data
-        kind = type(item)
-        frequent = FREQUENT.get(kind)
-        if frequent is None or (sources is not UNSET and not frequent[3]):
-            return self._append_all(items, writer)
-        # One event of a frequent kind, in one piece: each further call would cost a tenth of encoding and writing it.
-        wire_type, is_plain, rule, is_message = frequent
-        state, history = self.state, self.history
-        if is_message:
-            event = Event(
-                type=wire_type,
-                seq=history.length,
-                time=self.now(),
-                data=item,
-                surface_op="append",
-                source_event_seqs=sources if sources is UNSET else compact(sources),
-            )
-            self.surface.check(event)
-        else:
-            event = Event(type=wire_type, seq=history.length, time=self.now(), data=item)
-        if rule is not None:
-            problem = rule[0](state, event)
-            if problem is not None:
-                raise UsageError(f"{wire_type} refused: {problem}")
-        elif kind is InboxSpliced:
-            self.pending.check(item)  # type: ignore[arg-type]  # the kind says what it is
-        if is_plain(item):
-            try:
-                line = encode(event)
-            except UnicodeEncodeError:  # a lone surrogate
-                line = encode_event(event)
-        else:
-            event, line = admit(event)
-        events = (event,)
-        try:
-            writer.write(events, (line,))
-        except SessionLogError as exc:
-            self._note(exc, items)
-            raise
-        if rule is not None:
-            self.state = rule[1](state, event)
-        history.append(event)
-        if is_message:
-            self.surface.apply(event)
-        elif kind in REMEMBERED:
-            self._remember(event)
-        if self.lot is not None:
-            self._wake()
-        if self.observers or (self.runner is not None and self.runner.is_heard):
-            self._dispatch(events)
-        elif kind is InboxSpliced:
-            self._follow(event)
-        elif kind in ABOUT_INBOX and self._pending is not None:
-            self._pending.take(event)
-        return events
-
-    def _append_all(self, items: Sequence[object], writer: Writer) -> tuple[Event, ...]:
-        """Append any events: all are checked and encoded, then written at once, then taken, then told."""
-        checked, state = self._checked(items, self.history.length, self.now())
-        events: list[Event] = []
-        lines: list[bytes] = []
-        for draft in checked:
-            event, line = admit(draft)
-            events.append(event)
-            lines.append(line)
+        admitted = self._admit_frequent(items[0]) if len(items) == 1 else None
+        events, lines, state = admitted or self._admit(items)
         try:
             writer.write(events, lines)
         except SessionLogError as exc:
             self._note(exc, items)
             raise
         self.state = state
-        splices = False
+        about_inbox = False
         for event in events:
-            self._take(event)
-            splices = splices or type(event.data) is InboxSpliced
-        self._wake()
-        appended = tuple(events)
-        if self.observers or (self.runner is not None and (splices or self.runner.is_heard)):
-            self._dispatch(appended)
-        elif self._pending is not None or splices:
-            for event in events:
-                if type(event.data) in ABOUT_INBOX:
-                    self.pending.take(event)
-        return appended
+            self.history.append(event)
+            kind = type(event.data)
+            if event.surface_op is not UNSET:
+                self.surface.apply(event)
+            elif kind in REMEMBERED:
+                self._remember(event.data)
+            if kind in ABOUT_INBOX:
+                about_inbox = True
+        if self.lot is not None:
+            self._wake()
+        if self.observers or (self.runner is not None and self.runner.is_heard):
+            self._dispatch(events)
+        elif about_inbox:
+            self._follow(events)
+        return events
 
     def _note(self, exc: SessionLogError, items: Sequence[object]) -> None:
         exc.add_note(f"while appending {names(items)} to session {self.header.id!r}")
@@ -271,10 +210,52 @@ class Ledger:
             )
         return UsageError(f"{what} refused: session {session_id!r} has no writer yet")
 
-    def _checked(self, items: Sequence[object], seq: int, time: int) -> tuple[list[Event], State]:
-        """Drafts as events, each checked in the state that those before it lead to, and the last such state."""
+    def _admit_frequent(self, item: object) -> _Admitted | None:
+        """One event of a frequent kind, checked and encoded in one piece; None if it is of another kind.
+
+        Each call that is saved here is a tenth of encoding and writing the event.
+        """
+        sources: tuple[int, ...] | range | UnsetType = UNSET
+        if type(item) is Draft and item.surface_op == "append":
+            sources, item = item.source_event_seqs, item.data
+        frequent = FREQUENT.get(type(item))
+        if frequent is None:
+            return None
+        wire_type, is_plain, rule, is_message = frequent
         state = self.state
-        events: list[Event] = []
+        if is_message:
+            event = Event(
+                type=wire_type,
+                seq=self.history.length,
+                time=self.now(),
+                data=item,
+                surface_op="append",
+                source_event_seqs=sources if sources is UNSET else compact(sources),
+            )
+            self.surface.check(event)
+        elif sources is UNSET:
+            event = Event(type=wire_type, seq=self.history.length, time=self.now(), data=item)
+        else:
+            return None
+        if rule is not None:
+            problem = rule[0](state, event)
+            if problem is not None:
+                raise UsageError(f"{wire_type} refused: {problem}")
+            state = rule[1](state, event)
+        elif type(item) is InboxSpliced:
+            self.pending.check(item)
+        try:
+            if is_plain(item):
+                return (event,), (encode(event),), state
+        except UnicodeEncodeError:  # a lone surrogate
+            pass
+        event, line = admit(event)
+        return (event,), (line,), state
+
+    def _admit(self, items: Sequence[object]) -> _Admitted:
+        """Any events: each is checked in the state that those before it lead to; then all are encoded."""
+        seq, time, state = self.history.length, self.now(), self.state
+        drafts: list[Event] = []
         splices: list[InboxSpliced] = []
         surfaced: list[Event] = []
         for number, item in enumerate(items, seq):
@@ -290,12 +271,13 @@ class Ledger:
                 surfaced.append(event)
             elif kind is InboxSpliced:
                 splices.append(event.data)
-            events.append(event)
+            drafts.append(event)
         if splices:
             self.pending.check_all(splices)
         if surfaced:
             self._check_surface(surfaced, seq)
-        return events, state
+        admitted = [admit(draft) for draft in drafts]
+        return tuple([event for event, _ in admitted]), [line for _, line in admitted], state
 
     def _check_surface(self, events: list[Event], seq: int) -> None:
         surface = self.surface
@@ -309,28 +291,19 @@ class Ledger:
             for event in events:
                 surface.check(event)
 
-    def _take(self, event: Event) -> None:
-        """The memory side of an event that is written. Cannot fail."""
-        self.history.append(event)
-        if event.surface_op is not UNSET:
-            self.surface.apply(event)
-            return
-        self._remember(event)
-
-    def _remember(self, event: Event) -> None:
+    def _remember(self, data: object) -> None:
         """What a session keeps of an event beside history and surface."""
-        data = event.data
         kind = type(data)
-        if kind is AssistantChunk:
+        if type(data) is AssistantChunk:
             if type(data.chunk) in DELTAS:
                 self.deltas += 1
         elif kind is StepEnd:
             if self.deltas >= SHORTEST_RUN:
                 self.history.compact()
             self.deltas = 0
-        elif kind is RequestHeader:
+        elif type(data) is RequestHeader:
             self.request = data.header
-        elif kind is RequestContext:
+        elif type(data) is RequestContext:
             self.context = data
 
     def _wake(self) -> None:
@@ -365,19 +338,19 @@ class Ledger:
         if escaped is not None:
             raise escaped
 
-    def _follow(self, splice: Event) -> None:
-        """What `_dispatch` does for a splice that nobody but who runs the session hears of."""
-        removed = self.pending.apply(splice.data)
-        runner = self.runner
-        if runner is None:
-            return
+    def _follow(self, events: tuple[Event, ...]) -> None:
+        """What `_dispatch` does for events that nobody but who runs the session hears of: it is told of splices."""
         escaped: BaseException | None = None
-        self.dispatching = True
-        try:
-            runner.spliced(splice.data, removed)
-        except BaseException as exc:  # noqa: ASYNC103, BLE001  an exit is raised again when the section is over
-            escaped = self._inbox_failed(splice, exc)  # noqa: ASYNC104  likewise
-        self.dispatching = False
+        for event in events:
+            kind = type(event.data)
+            if kind is InboxSpliced:
+                removed = self.pending.apply(event.data)
+                if self.runner is not None:
+                    self.dispatching = True
+                    escaped = self._show(self.runner, event, removed) or escaped
+                    self.dispatching = False
+            elif kind in ABOUT_INBOX and self._pending is not None:
+                self._pending.take(event)
         if self.deferred is not None:
             self._run_deferred()
         if escaped is not None:

@@ -15,7 +15,7 @@ from ..errors import (
     SessionNotFoundError,
     UsageError,
 )
-from ..session._events import Event, ForeignEvent
+from ..session._events import AssistantChunk, Event, ForeignEvent
 from ..session._header import SessionHeader
 from ..session._packing import DELTAS, SHORTEST_RUN, pack
 from ..values._messages import Attachment
@@ -79,16 +79,17 @@ class _MemoryWriter:
 
     def write(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
         """Keep the events. The first call also keeps header and seed, even if it brings no events."""
-        kept = self.kept()
+        kept = self._kept
+        if type(kept) is not _Kept:
+            kept = self.kept()
         if not kept.is_stored:
             kept.is_stored = True
             kept.records.extend(records_of(self._seed))
             self._seed = ()
-        if events:
-            kept.updated_at = events[-1].time
         records = kept.records
         for event in events:
-            if event.type == "assistant/chunk":
+            kept.updated_at = event.time
+            if type(event.data) is AssistantChunk:
                 if self._chunks is None:
                     self._chunks = []
                 self._chunks.append(event)
