@@ -11,8 +11,9 @@ from trio.testing import wait_all_tasks_blocked
 
 import trio_agents as ta
 from tests.lifecycle.stage import MODEL, OPTIONS, Recorder, SlowStore, hang, runtime, shows, stored, text_of
+from tests.lifecycle.sweeping import AtStep
 from trio_agents.models import Gate, Reply, ScriptedModel
-from trio_agents.session import open_log
+from trio_agents.session import _replay, open_log
 from trio_agents.session._events import TurnStart
 from trio_agents.values import COMPLETED
 
@@ -897,3 +898,68 @@ async def test_options_come_from_the_log() -> None:
             )
         async with rt.agents.open("a", mode="resume", options=ta.AgentOptions(max_tokens=5)) as agent:
             assert (agent.options.model, agent.options.max_tokens) == (MODEL, 5)
+
+
+# --- long logs ------------------------------------------------------------------------------------
+
+
+async def _steps_of_others_during_a_resume(store: ta.SessionStore) -> int:
+    """How often another task had its turn while a session was being resumed."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with runtime(store=store) as rt, trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        handle = await rt.agents.resume("a")
+        nursery.cancel_scope.cancel()
+        assert len(handle.agent.session.messages()) == 6
+        assert handle.agent.session.turn == 3
+    return turns
+
+
+async def test_others_have_their_turn_while_a_long_log_is_replayed(monkeypatch) -> None:
+    """PUB-14: the loop is not held up by it, and the views that come of it are the same."""
+    store = ta.MemoryStore()
+    await stored(store, "a", "one", "two", "three")
+    length = len((await store.inspect("a")).events)
+    at_once = await _steps_of_others_during_a_resume(store)
+    monkeypatch.setattr(_replay, "STRETCH", 3)
+    assert await _steps_of_others_during_a_resume(store) >= at_once + length // 3 - 1
+
+
+@pytest.mark.parametrize("who", ["caller", "owner"])
+def test_a_resume_that_is_given_up_while_it_replays_leaves_the_session_free(
+    monkeypatch, who, tmp_path
+) -> None:
+    """PUB-7, PUB-14: whoever gives it up, at whatever step: nothing is live, nothing locked, nothing lost."""
+    monkeypatch.setattr(_replay, "STRETCH", 3)
+
+    async def given_up_at(k: int) -> bool:
+        store = ta.JsonlStore(tmp_path / str(k))
+        await stored(store, "a", "one", "two", "three")
+        async with runtime(store=store) as rt:
+            async with rt.scope.open_child("owner") as owner:
+                scope = trio.CancelScope()
+                probe = AtStep(k, scope.cancel if who == "caller" else owner.close_soon)
+                trio.lowlevel.add_instrument(probe)
+                try:
+                    with scope:
+                        await owner.agents.resume("a")
+                except (ta.CreationAbortedError, ta.ScopeClosedError):
+                    assert who == "owner"
+                finally:
+                    trio.lowlevel.remove_instrument(probe)
+            assert shows(rt) == "nothing"
+            handle = await rt.agents.resume("a")
+            assert len(handle.agent.session.messages()) == 6
+        return probe.fired
+
+    k = 1
+    while trio.run(given_up_at, k):
+        k += 1
+    assert k > 10

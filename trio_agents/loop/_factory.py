@@ -15,8 +15,8 @@ from ..models import ModelRegistry
 from ..scope._lifetime import Homes
 from ..scope._scope import BREATHER
 from ..scope._waits import working_for
-from ..session import Event, SessionHeader, open_log, prefix_marker
-from ..session._packing import ChunkRun
+from ..session import Event, Pen, Session, SessionHeader, open_log, prefix_marker
+from ..session._log import open_stored
 from ..storage import OpenedLog, SessionStore, fork_into
 from ..values import mint_id, now_ms
 from ._agent import LoopAgent
@@ -119,7 +119,8 @@ class AgentLoop:
         # Without a setup there is nothing to wait for, hence nothing that could be aborted.
         creation = None if setup is None else self._begin(owner, id)
         try:
-            birth = self._conceive(owner, creation, header, seed, options, seed)
+            session, pen = open_log(header, seed, fork_into=self._fork_into)
+            birth = self._conceive(owner, creation, session, pen, options, seed)
             try:
                 if creation is None:
                     birth.publish_now(opening, "startup")
@@ -171,11 +172,14 @@ class AgentLoop:
         if opened is None:
             raise aborted(creation.id, creation.reason or OWNER_CLOSED)
         handle: Handle | None = None
+        live: tuple[Session, Pen] | None = None
         try:
-            recovery = Recovery(opened)
-            birth = self._conceive(
-                owner, creation, opened.header, opened.events, recovery.options(options), loaded=True
-            )
+            with creation.stretch():
+                live = await open_stored(opened.header, opened.events, fork_into=self._fork_into)
+            if live is None:
+                raise aborted(creation.id, creation.reason or OWNER_CLOSED)
+            recovery = Recovery(live[0])
+            birth = self._conceive(owner, creation, *live, recovery.options(options))
             handle = birth.handle
             handle.writer = opened.writer
             birth.agent.pen.attach(opened.writer)
@@ -183,7 +187,7 @@ class AgentLoop:
             with creation.stretch(), working_for(birth.agent):
                 await recovery.ask_tools(birth.agent, rerun=rerun)
             await trio.lowlevel.checkpoint_if_cancelled()
-            await birth.publish(commit, lambda: recovery.opening(birth.agent.pen, birth.session), "resume")
+            await birth.publish(commit, lambda: recovery.opening(birth.agent.pen), "resume")
         except BaseException as exc:
             if handle is None:
                 opened.writer.abandon()
@@ -232,14 +236,11 @@ class AgentLoop:
         self,
         owner: Scope,
         creation: Creation | None,
-        header: SessionHeader,
-        events: Sequence[Event | ChunkRun],
+        session: Session,
+        pen: Pen,
         options: AgentOptions,
         seed: Sequence[Event] = (),
-        *,
-        loaded: bool = False,
     ) -> Birth:
-        session, pen = open_log(header, events, fork_into=self._fork_into, loaded=loaded)
         agent = LoopAgent(self, session, pen, options)
         scope = Scope(None, parent=owner, core=self.core, agent=agent)
         handle = Handle(agent)

@@ -20,10 +20,8 @@ from ..session import (
     ToolCall,
     ToolFailure,
     ToolResult,
-    fold_header,
     prefix_marker,
 )
-from ..storage import OpenedLog
 from ..tools import Tool, ToolContext, ToolReturn, error_result
 from ..values import INTERRUPTED, Message, ToolResultBlock
 
@@ -35,22 +33,21 @@ logger: Final = logging.getLogger("trio_agents")
 
 @final
 class Recovery:
-    """The recovery of one opened log."""
+    """The recovery of one stored session."""
 
-    __slots__ = ("_header", "_opened", "_settled")
+    __slots__ = ("_session", "_settled")
 
-    def __init__(self, opened: OpenedLog) -> None:
-        self._opened = opened
-        self._header = fold_header(opened.events)
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._settled: dict[int, ToolReturn] = {}  # the number of a tool/call, and its real result
 
     def options(self, given: AgentOptions | None) -> AgentOptions:
         """The options to go on with: what is not given comes from the last request of the log."""
         options = given or AgentOptions()
-        cwd = self._opened.header.cwd
+        cwd, last = self._session.header.cwd, self._session.request_header()
         if options.cwd is None and cwd is not UNSET:
             options = attrs.evolve(options, cwd=cwd)
-        return options if self._header is None else _completed(options, self._header)
+        return options if last is None else _completed(options, last)
 
     async def ask_tools(self, agent: LoopAgent, *, rerun: bool) -> None:  # noqa: ASYNC910 - waits only if there is something to wait for
         """Settle what can be settled of the calls that were at work: a tool may know, or may run again.
@@ -73,12 +70,12 @@ class Recovery:
             if result is not None:
                 self._settled[call.seq] = result
 
-    def opening(self, pen: Pen, session: Session) -> list[Draft]:
+    def opening(self, pen: Pen) -> list[Draft]:
         """What is appended before the first edge: the closers, then the marker behind the prefix."""
         drafts = [self._with_result(draft) for draft in pen.closers(INTERRUPTED)]
         if drafts:
             return [*drafts, *prefix_marker([])]
-        events = session.events
+        events = self._session.events
         return prefix_marker([events[-1]] if len(events) else [])
 
     def _with_result(self, draft: Draft) -> Draft:

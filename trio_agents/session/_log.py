@@ -10,7 +10,7 @@ write the rest; whoever runs the session has it, may lend it, and can take back 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final, overload
 
 import trio
@@ -29,7 +29,7 @@ from ._ledger import Entry, ForkInto, Ledger, LogRunner, Observer, Writer, names
 from ._packing import ChunkRun
 from ._pending import Pending
 from ._repair import closers
-from ._replay import check_prefix, replay
+from ._replay import check_prefix, replay, replay_in_stretches
 from ._surface import Messages
 
 
@@ -383,13 +383,39 @@ def open_log(
     if events == ():
         pass
     elif loaded:
-        try:
-            replay(ledger, events)
-        except UsageError as exc:
-            raise SessionCorruptError(
-                f"session {header.id!r} cannot be opened: {exc}", session_id=header.id
-            ) from exc
+        for _ in _replayed(ledger, events):
+            pass
     else:
         replay(ledger, check_prefix(events.records if isinstance(events, Events) else events))
     session = Session(ledger)
     return session, Pen(ledger, session)
+
+
+async def open_stored(
+    header: SessionHeader, events: Iterable[Event | ChunkRun], *, fork_into: ForkInto | None = None
+) -> tuple[Session, Pen]:
+    """`open_log` for events that were decoded from a stored ledger; others have their turn while it goes on.
+
+    A checkpoint. Cancelled, it leaves nothing behind.
+
+    Raises:
+        SessionCorruptError: an event is not where it belongs.
+    """
+    await trio.lowlevel.checkpoint()
+    ledger = Ledger(header, None, now_ms)
+    ledger.fork_into = fork_into
+    for _ in _replayed(ledger, events):
+        await trio.lowlevel.checkpoint()
+    session = Session(ledger)
+    return session, Pen(ledger, session)
+
+
+def _replayed(ledger: Ledger, events: Iterable[Event | ChunkRun]) -> Iterator[None]:
+    """Replay what was loaded, with a pause after each stretch."""
+    try:
+        yield from replay_in_stretches(ledger, events)
+    except UsageError as exc:
+        session_id = ledger.header.id
+        raise SessionCorruptError(
+            f"session {session_id!r} cannot be opened: {exc}", session_id=session_id
+        ) from exc

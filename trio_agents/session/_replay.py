@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final, final
 
 from msgspec import UNSET
 
@@ -18,9 +18,18 @@ from ._packing import ChunkRun
 from ._pending import ABOUT_INBOX, SPLICED, take_stored
 from ._wire import INBOX_LINES, LATER
 
+STRETCH: Final = 2000
+"""How many records are replayed at a time, if others are to have their turn in between: a millisecond or two."""
+
 
 def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
-    """Give a new ledger its history and every view of it.
+    """Give a new ledger its history and every view of it; see `replay_in_stretches`."""
+    for _ in replay_in_stretches(ledger, records):
+        pass
+
+
+def replay_in_stretches(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> Iterator[None]:
+    """Give a new ledger its history and every view of it; a pause after each stretch, complete only at its end.
 
     Bracket rules are not enforced: a log of another program that breaks them can be read.
 
@@ -29,50 +38,77 @@ def replay(ledger: Ledger, records: Iterable[Event | ChunkRun]) -> None:
         SessionCorruptError: an inbox splice does not fit.
     """
     ledger.history = history = history_of(records)
-    header = ledger.header
-    seed_length = 0 if header.seed_length is UNSET else header.seed_length
-    pending, surface, expected = ledger.pending, ledger.surface, 0
-    shown: list[Event] = []  # appended to the surface since the last replacement
-    # Lines that are still lines are frequent and of exactly the present shape: the few kinds that say anything to
-    # a view say it without becoming events.
-    record: Any
-    for record in history.records:
-        kind = type(record)
-        if kind is ChunkRun:
-            _check_number(record.seq0, expected)
-            expected += record.count
-            continue
-        if record.seq != expected:
-            _check_number(record.seq, expected)
-        expected += 1
-        if kind in LATER:
-            if kind in INBOX_LINES:
-                pending.take_line(record, seed_length)
-            continue
-        data = record.data
-        kind = type(data)
-        op = record.surface_op
-        if op == "append":
-            if record.source_event_seqs is not UNSET or record.type not in SURFACE_TYPES:
-                surface.check(record)
-            shown.append(record)
-        elif op is not UNSET:
-            surface.extend(shown)
-            shown = []
-            surface.check(record)
-            surface.apply(record)
-        if record.type == SPLICED:
-            take_stored(pending, record, seed_length)
-        elif kind in ABOUT_INBOX:
-            if pending.is_claimed_from:
-                pending.take(record)
-        elif kind is RequestHeader:
-            ledger.request = data.header
-        elif kind is RequestContext:
-            ledger.context = data
-    surface.extend(shown)
-    pending.settle()
+    views = _Views(ledger)
+    stored = history.records
+    for start in range(0, len(stored), STRETCH):
+        if start:
+            yield
+        views.take(stored[start : start + STRETCH])
+    views.settle()
     ledger.state = after_all(START, history.last_turn())
+
+
+@final
+class _Views:
+    """The views of a log that is being replayed."""
+
+    __slots__ = ("_expected", "_ledger", "_seed_length", "_shown")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._seed_length: int = 0 if ledger.header.seed_length is UNSET else ledger.header.seed_length
+        self._expected = 0  # the number of the next record
+        self._shown: list[Event] = []  # appended to the surface since the last replacement
+
+    def take(self, records: Iterable[Any]) -> None:
+        """Move on by some records."""
+        ledger, seed_length = self._ledger, self._seed_length
+        pending, surface, expected = ledger.pending, ledger.surface, self._expected
+        # Lines that are still lines are frequent and of exactly the present shape: the few kinds that say anything
+        # to a view say it without becoming events.
+        for record in records:
+            kind = type(record)
+            if kind is ChunkRun:
+                _check_number(record.seq0, expected)
+                expected += record.count
+                continue
+            if record.seq != expected:
+                _check_number(record.seq, expected)
+            expected += 1
+            if kind in LATER:
+                if kind in INBOX_LINES:
+                    pending.take_line(record, seed_length)
+                continue
+            data = record.data
+            kind = type(data)
+            op = record.surface_op
+            if op == "append":
+                if record.source_event_seqs is not UNSET or record.type not in SURFACE_TYPES:
+                    surface.check(record)
+                self._shown.append(record)
+            elif op is not UNSET:
+                self._show()
+                surface.check(record)
+                surface.apply(record)
+            if record.type == SPLICED:
+                take_stored(pending, record, seed_length)
+            elif kind in ABOUT_INBOX:
+                if pending.is_claimed_from:
+                    pending.take(record)
+            elif kind is RequestHeader:
+                ledger.request = data.header
+            elif kind is RequestContext:
+                ledger.context = data
+        self._expected = expected
+
+    def _show(self) -> None:
+        self._ledger.surface.extend(self._shown)
+        self._shown = []
+
+    def settle(self) -> None:
+        """All records were taken."""
+        self._show()
+        self._ledger.pending.settle()
 
 
 def _check_number(found: int, expected: int) -> None:
