@@ -183,6 +183,11 @@ class BlockWriter:
         call.arguments.append(piece)
         self._emit(ToolCallDelta(index=call.index, id=call.id, name=name or UNSET, arguments_delta=piece))
 
+    def arguments(self, key: object, piece: str) -> None:
+        """More arguments of a tool call, if that has begun."""
+        if key in self._calls:
+            self.call(key, "", "", piece)
+
     def call_state(self, key: object, state: JsonValue) -> None:
         """What to keep with an open tool call."""
         if key in self._calls:

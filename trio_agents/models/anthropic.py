@@ -242,11 +242,17 @@ def _budget(request: ModelRequest, efforts: Mapping[str, int]) -> int:
 
 
 def _may_think(entries: list[Entry]) -> bool:
-    """Whether the tool loop in progress, if there is one, began with thinking: the protocol insists on it."""
+    """Whether the tool loop in progress, if there is one, began with thinking: the protocol insists on it.
+
+    Input that directly follows results goes with them, and ends no loop.
+    """
+    is_new = False
     for entry in reversed(entries):
-        if isinstance(entry, Asked):
+        if not isinstance(entry, Said):
+            is_new = isinstance(entry, Asked)
+        elif is_new:
             return True
-        if isinstance(entry, Said) and not isinstance(entry.parts[0].block, ReasoningBlock):
+        elif not isinstance(entry.parts[0].block, ReasoningBlock):
             return False
     return True
 
@@ -441,7 +447,8 @@ class AnthropicReader:
         elif delta.signature:
             self._blocks.prose_state({"signature": delta.signature})
         elif delta.partial_json:
-            self._blocks.call(index, "", "", delta.partial_json)
+            # Tools that the provider runs itself get their input in the same way, in blocks that are none of ours.
+            self._blocks.arguments(index, delta.partial_json)
         else:
             return NOTHING
         return PROGRESS

@@ -175,12 +175,15 @@ def test_an_unknown_effort_is_refused() -> None:
 
 
 def test_a_tool_loop_without_thinking_goes_on_without() -> None:
-    """After a change of model in a tool loop the protocol would refuse thinking."""
+    """After a change of model in a tool loop the protocol would refuse thinking. Steering does not end the loop."""
     bare = [user("x"), said(call()), result()]
     signed = [user("x"), said(thought(), call(), state={"blocks": [{"signature": "s"}, None]}), result()]
-    assert "thinking" not in body(*bare, effort="low")
-    assert "thinking" in body(*signed, effort="low")
-    assert "thinking" in body(*bare, user("y"), effort="low")
+    steering = [user("y"), user("z")]
+    for more in ([], steering):
+        assert "thinking" not in body(*bare, *more, effort="low")
+        assert "thinking" in body(*signed, *more, effort="low")
+    assert "thinking" in body(*bare, said("done"), *steering, effort="low")
+    assert "thinking" in body(*steering, effort="low")
 
 
 # --- answers ----------------------------------------------------------------------------------------
@@ -326,6 +329,26 @@ async def test_events_that_are_not_known_are_skipped() -> None:
     assert blocks(
         await answer(*unknown, block(0, type="text", text="a"), end(0), stopped("end_turn"), STOP)
     ) == [TextBlock(text="a")]
+
+
+async def test_a_tool_that_the_provider_runs_itself_is_no_call() -> None:
+    """Its input comes as that of our tools does; taken for a call without a name it would cost a step, and be refused
+    in every later request."""
+    chunks = await answer(
+        block(0, type="server_tool_use", id="s", name="web_search", input={}),
+        delta(0, type="input_json_delta", partial_json='{"query":'),
+        delta(0, type="input_json_delta", partial_json='"x"}'),
+        end(0),
+        block(1, type="web_search_tool_result", tool_use_id="s", content=[{"type": "web_search_result"}]),
+        end(1),
+        block(2, type="text", text=""),
+        delta(2, type="text_delta", text="found"),
+        end(2),
+        stopped("end_turn"),
+        STOP,
+    )
+    assert blocks(chunks) == [TextBlock(text="found")]
+    assert chunks[-1] == Finish(reason=Stop())
 
 
 # --- configuration ------------------------------------------------------------------------------------
