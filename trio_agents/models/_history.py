@@ -1,12 +1,13 @@
 """What of a conversation goes to a provider: a pure projection that every adapter starts from.
 
 The log keeps everything. A provider gets what it would accept: pairs of call and result, no blank text, no
-reasoning that it has not signed, every call id once. The projection never looks at anything but the messages,
-so the request stays a function of the log.
+reasoning that it has not signed, every call id once, no tool's name that could not be one. The projection never looks
+at anything but the messages and the tools on offer, so the request stays a function of the log.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias, final
 
@@ -14,6 +15,7 @@ import attrs
 from msgspec import UNSET
 
 from ..errors import ModelError
+from ..session._events import ToolSpec
 from ..values._json import JsonValue
 from ..values._messages import (
     ContentBlock,
@@ -27,6 +29,8 @@ from ..values._messages import (
 
 NO_OUTPUT: Final = "(no output)"
 """What a provider is told where a tool answered nothing: an empty text is refused by some."""
+_NO_NAME: Final = "unknown"
+_LONGEST_NAME: Final = 64
 
 
 @final
@@ -80,6 +84,7 @@ def project(
     *,
     provider: str,
     model: str,
+    tools: Iterable[ToolSpec] = (),
     clean_id: Callable[[str], str] = str,
     degraded: Callable[[Message], None] = _nobody,
 ) -> list[Entry]:
@@ -89,6 +94,7 @@ def project(
         messages: the derived messages of a session, oldest first.
         provider: who is asked; replay state of another provider or model is left out.
         model: likewise.
+        tools: the tools on offer, whose names stay as they are.
         clean_id: makes a call id acceptable to the provider; ids are made unique after it.
         degraded: told of each message that goes without its replay state since that does not fit its blocks.
 
@@ -97,10 +103,11 @@ def project(
     """
     entries: list[Entry] = []
     ids = _CallIds(clean_id)
+    offered = frozenset(tool.name for tool in tools)
     for message in messages:
         if message.role == "assistant":
             ids.close(message)
-            said = _said(message, provider, model, ids, degraded)
+            said = _said(message, provider, model, ids, offered, degraded)
             if said is not None:
                 entries.append(said)
             continue
@@ -124,7 +131,12 @@ def project(
 
 
 def _said(
-    message: Message, provider: str, model: str, ids: _CallIds, degraded: Callable[[Message], None]
+    message: Message,
+    provider: str,
+    model: str,
+    ids: _CallIds,
+    offered: frozenset[str],
+    degraded: Callable[[Message], None],
 ) -> Said | None:
     response, states = _replay_state(message, provider, model, degraded)
     parts: list[Part] = []
@@ -137,7 +149,8 @@ def _said(
             if state is not None:
                 parts.append(Part(block=block, state=state))
         elif type(block) is ToolCallBlock:
-            call = ToolCallBlock(id=ids.call(block.id), name=block.name, arguments=block.arguments)
+            name = block.name if block.name in offered else _clean_name(block.name)
+            call = ToolCallBlock(id=ids.call(block.id), name=name, arguments=block.arguments)
             parts.append(Part(block=call, state=state))
             visible = True
         elif type(block) is not TextBlock or block.text.strip():
@@ -145,6 +158,11 @@ def _said(
             visible = True
     # Reasoning alone is no message that a provider takes back.
     return Said(message_id=message.id, parts=tuple(parts), response=response) if visible else None
+
+
+def _clean_name(name: str) -> str:
+    """A name that every provider takes: one that a model made up is refused by them in each later request."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_LONGEST_NAME] or _NO_NAME
 
 
 def _replay_state(

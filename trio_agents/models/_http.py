@@ -15,7 +15,7 @@ import contextlib
 import functools
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -43,6 +43,8 @@ _SECRET: Final = re.compile(
 """Names of headers and of parts of a query that hold secrets."""
 _TOKEN: Final = re.compile("(?i)[a-z0-9]{16}|[0-9a-f]{8}-[0-9a-f]{4}-")
 """What makes a header's value one, whatever its name."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 
 @final
@@ -70,11 +72,14 @@ class Endpoint:
             deadlines: see there.
             client: the caller's own client, which stays theirs to close.
             max_connections: the size of our own client's pool.
+
+        Raises:
+            UsageError: no HTTP URL, or one with a secret in it; or a header that cannot be sent.
         """
         self._who = who
         self._url = _checked_url(who, base_url)
         # A header that the caller gives beats the key that was found in the environment.
-        named = {name.lower(): value for name, value in headers.items()}
+        named = {name.lower(): value for name, value in _checked_headers(who, headers.items())}
         self._headers = {
             "accept": "text/event-stream",
             "accept-encoding": "identity",
@@ -116,7 +121,7 @@ class Endpoint:
             await self.post(path, body, reader.read)
         except ModelError as error:
             # The answer was complete; what failed is the end of its transport, which told nothing more.
-            if not reader.complete or error.code not in {"TRANSPORT", "TIMEOUT"}:
+            if not reader.complete or error.code not in {"MALFORMED_RESPONSE", "TIMEOUT", "TRANSPORT"}:
                 raise
         reader.finish()
 
@@ -178,13 +183,16 @@ class Endpoint:
 
     async def _check(self, response: httpx2.Response) -> None:
         """See that an answer is a stream of events; anything else is an error, and says which."""
+        import httpx2
+
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         ok = response.status_code == 200
         if ok and kind not in {"application/json", "text/html"}:
             return
         body = bytearray()
         parts = response.aiter_bytes()
-        with trio.move_on_after(_ERROR_BODY_WAIT):
+        # A body that breaks off, or is not packed as it says, takes nothing away from what the status says.
+        with trio.move_on_after(_ERROR_BODY_WAIT), contextlib.suppress(httpx2.HTTPError):
             while len(body) < _ERROR_BODY:
                 try:
                     body += await anext(parts)
@@ -218,14 +226,20 @@ class Endpoint:
             try:
                 last = _hand_over(decoder.feed(piece), on_event, watch)
             except BaseException as exc:
-                if isinstance(exc, ModelError) and exc.request_id is None:
-                    exc.request_id = watch.request_id
+                if isinstance(exc, ModelError):
+                    exc.request_id = exc.request_id or watch.request_id
                 await _cancel_to_the_end(parts)  # noqa: ASYNC102  it is shielded, and already cancelled
                 raise
             if last:
                 await _drain(parts, watch)
                 return True
-        return _hand_over(decoder.close(), on_event, watch)
+        try:
+            return _hand_over(decoder.close(), on_event, watch)
+        except ModelError as exc:
+            if exc.code == "MALFORMED_RESPONSE":
+                return False  # half an event: the end of the stream cut it off
+            exc.request_id = exc.request_id or watch.request_id
+            raise
 
 
 def _checked_url(who: str, base_url: str) -> httpx2.URL:
@@ -248,6 +262,21 @@ def _checked_url(who: str, base_url: str) -> httpx2.URL:
             f"the base URL of {who} holds a password or a key, which logs would show: give api_key= or headers="
         )
     return url.copy_with(path=url.path.rstrip("/") + "/")
+
+
+def _checked_headers(who: str, headers: Iterable[tuple[object, object]]) -> Iterator[tuple[str, str]]:
+    """Headers without the blanks around their values.
+
+    Raises:
+        UsageError: one cannot be sent. The text does not show its value.
+    """
+    for name, value in headers:
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            raise UsageError(f"a header of {who} is called {name!r}, which is no name of an HTTP header")
+        plain = value.strip() if isinstance(value, str) else None
+        if plain is None or not _HEADER_VALUE.fullmatch(plain):
+            raise UsageError(f"the value of header {name!r} of {who} must be a text of printable ASCII")
+        yield name, plain
 
 
 def _make_client(url: httpx2.URL, max_connections: int) -> httpx2.AsyncClient:
@@ -288,9 +317,14 @@ async def _drain(parts: AsyncIterator[bytes], watch: Watch) -> None:
 
 
 async def _cancel_to_the_end(parts: AsyncIterator[bytes]) -> None:
-    """End a chain of generators from its innermost: closing only the outermost would drop the others."""
+    """End a chain of generators from its innermost: closing only the outermost would drop the others.
+
+    What it ends by does not matter: the caller has an error of its own.
+    """
+    import httpx2
+
     with trio.CancelScope(shield=True) as scope:
         scope.cancel()
-        with contextlib.suppress(StopAsyncIteration):
+        with contextlib.suppress(StopAsyncIteration, httpx2.HTTPError):
             for _ in range(_MOST_PIECES):
                 await anext(parts)

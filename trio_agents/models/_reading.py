@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import UNSET
 
 from ..errors import ModelError
 from ..values._chunks import Chunk, Finish, FinishReason
-from ..values._json import FrozenJson, JsonValue, dump_json
+from ..values._json import MAX_SAFE_INTEGER, FrozenJson, JsonValue, dump_json
 from ._blocks import BlockWriter
 
 
@@ -31,7 +31,15 @@ NOTHING: Final = Verdict.NOTHING
 PROGRESS: Final = Verdict.PROGRESS
 """What is said of almost every event; older interpreters look a member of an enumeration up slowly."""
 
+Count: TypeAlias = "int | float | None"
+"""How many tokens, as a provider tells it: some say 12.0, or nothing."""
+
 OnEvent = Callable[[bytes, bytes], Verdict]
+
+
+def tokens(count: Count) -> int | None:
+    """A count that can be one. A whole answer is worth more than what is wrong with its statistics."""
+    return None if count is None else int(min(max(count, 0), MAX_SAFE_INTEGER))
 
 
 class Reader(Protocol):

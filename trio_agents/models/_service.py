@@ -134,6 +134,7 @@ class Service:
             request.messages,
             provider=request.provider,
             model=request.model,
+            tools=request.tools,
             clean_id=self._dialect.clean_id,
             degraded=self._warn,
         )

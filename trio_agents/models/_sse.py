@@ -21,6 +21,7 @@ class SseDecoder:
         self._partial: list[bytes] = []
         self._name = b""
         self._data: list[bytes] = []
+        self._held = 0
         self._size = 0
         self._pending_cr = False
         self._fresh = True
@@ -55,7 +56,7 @@ class SseDecoder:
         self._partial = [rest] if rest else []
         self._grow(len(piece))
         events = self._lines(lines)
-        self._size = len(rest) + sum(map(len, self._data))
+        self._size = len(rest) + self._held
         self._is_between = not (rest or self._data or self._name or self._pending_cr)
         return events
 
@@ -83,8 +84,11 @@ class SseDecoder:
                     events.append((self._name, b"\n".join(self._data)))
                 self._name = b""
                 self._data = []
+                self._held = 0
             elif line.startswith(b"data:"):
-                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+                data = line[6:] if line[5:6] == b" " else line[5:]
+                self._data.append(data)
+                self._held += len(data) + 1  # an empty line takes its place, too
             elif line.startswith(b"event:"):
                 self._name = line[6:].strip()
         return events

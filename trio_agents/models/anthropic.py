@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import NO_OUTPUT, Answered, Asked, Entry, Part, Said, project
-from ._reading import NOTHING, PROGRESS, Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Count, Progress, Verdict, tokens
 from ._rendering import Images, arguments_object, decode_event, image, texts
 from ._service import Dialect, Service
 
@@ -179,6 +179,7 @@ def render_anthropic(
             request.messages,
             provider=request.provider,
             model=request.model,
+            tools=request.tools,
             clean_id=MESSAGES.clean_id,
         ),
         images or {},
@@ -325,10 +326,10 @@ def _result(entry: Answered, images: Images) -> dict[str, object]:
 
 
 class _Usage(Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Count = None
+    output_tokens: Count = None
+    cache_read_input_tokens: Count = None
+    cache_creation_input_tokens: Count = None
 
 
 class _Started(Struct, gc=False):
@@ -462,11 +463,11 @@ class AnthropicReader:
             if value is not None:
                 setattr(self._counts, field, value)
         counts = self._counts
-        read, written = counts.cache_read_input_tokens, counts.cache_creation_input_tokens
+        read, written = tokens(counts.cache_read_input_tokens), tokens(counts.cache_creation_input_tokens)
         self._blocks.usage(
             TokenUsage(
-                input_tokens=counts.input_tokens or 0,
-                output_tokens=counts.output_tokens or 0,
+                input_tokens=tokens(counts.input_tokens) or 0,
+                output_tokens=tokens(counts.output_tokens) or 0,
                 cache_read_tokens=UNSET if read is None else read,
                 cache_write_tokens=UNSET if written is None else written,
             )

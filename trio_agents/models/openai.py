@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, Said, project
-from ._reading import NOTHING, PROGRESS, Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Count, Progress, Verdict, tokens
 from ._rendering import (
     Images,
     arguments_text,
@@ -172,7 +172,7 @@ def render_chat(
     Raises:
         ModelError: the history cannot be sent (`INVALID_REQUEST`, `UNSUPPORTED_CONTENT`).
     """
-    entries = project(request.messages, provider=request.provider, model=request.model)
+    entries = project(request.messages, provider=request.provider, model=request.model, tools=request.tools)
     return _render(
         request, entries, images or {}, max_tokens_field=max_tokens_field, replay_reasoning=replay_reasoning
     )
@@ -324,19 +324,19 @@ class _Choice(Struct, gc=False):
 
 
 class _PromptDetails(Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Count = None
 
 
 class _OutputDetails(Struct, gc=False):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Count = None
 
 
 class _Usage(Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count = None
+    completion_tokens: Count = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_cache_hit_tokens: Count = None
 
 
 _NO_ERROR: Final = msgspec.Raw()
@@ -453,15 +453,17 @@ class ChatReader:
 
 def _token_usage(usage: _Usage) -> TokenUsage | None:
     """Disjoint counts: the protocol counts what came from the cache among the prompt."""
-    if usage.prompt_tokens is None and usage.completion_tokens is None:
+    asked, answered = tokens(usage.prompt_tokens), tokens(usage.completion_tokens)
+    if asked is None and answered is None:
         return None
-    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
+    details, of_answer = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = tokens(details.cached_tokens) if details else None
     if cached is None:
-        cached = usage.prompt_cache_hit_tokens
-    thought = usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else None
+        cached = tokens(usage.prompt_cache_hit_tokens)
+    thought = tokens(of_answer.reasoning_tokens) if of_answer else None
     return TokenUsage(
-        input_tokens=max((usage.prompt_tokens or 0) - (cached or 0), 0),
-        output_tokens=usage.completion_tokens or 0,
+        input_tokens=max((asked or 0) - (cached or 0), 0),
+        output_tokens=answered or 0,
         cache_read_tokens=UNSET if cached is None else cached,
         reasoning_tokens=UNSET if thought is None else thought,
     )

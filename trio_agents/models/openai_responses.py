@@ -18,7 +18,7 @@ from ._contract import AttachmentReader, ModelInfo, ModelRequest
 from ._deadlines import Deadlines
 from ._failures import Redactor, error_from_event
 from ._history import Answered, Asked, Entry, project
-from ._reading import NOTHING, PROGRESS, Progress, Verdict
+from ._reading import NOTHING, PROGRESS, Count, Progress, Verdict, tokens
 from ._rendering import (
     Images,
     arguments_text,
@@ -150,7 +150,7 @@ def render_responses(
         ModelError: the history or a setting cannot be sent (`INVALID_REQUEST`, `UNSUPPORTED_CONTENT`,
             `UNSUPPORTED_OPTION`).
     """
-    entries = project(request.messages, provider=request.provider, model=request.model)
+    entries = project(request.messages, provider=request.provider, model=request.model, tools=request.tools)
     return _render(
         request,
         entries,
@@ -227,7 +227,10 @@ def _input(content: tuple[ContentBlock, ...], message_id: str, images: Images) -
 def _output(entry: Answered, images: Images) -> dict[str, object]:
     output: object = result_text(entry)
     if pictures(entry.content):
-        output = _input(entry.content, entry.message_id, images)
+        parts = _input(entry.content, entry.message_id, images)
+        if entry.is_error:  # there is no flag for it, and words are all that can say so
+            parts = [{"type": "input_text", "text": output}, *(each for each in parts if "text" not in each)]
+        output = parts
     return {"type": "function_call_output", "call_id": entry.call_id, "output": output}
 
 
@@ -255,16 +258,16 @@ class _Item(Struct, gc=False):
 
 
 class _InputDetails(Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Count = None
 
 
 class _OutputDetails(Struct, gc=False):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Count = None
 
 
 class _Usage(Struct, gc=False):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: Count = None
+    output_tokens: Count = None
     input_tokens_details: _InputDetails | None = None
     output_tokens_details: _OutputDetails | None = None
 
@@ -369,12 +372,13 @@ class ResponsesReader:
     def _end(self, response: _Response) -> Verdict:
         usage = response.usage
         if usage is not None:
-            cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details else None
-            thought = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else None
+            details, of_answer = usage.input_tokens_details, usage.output_tokens_details
+            cached = tokens(details.cached_tokens) if details else None
+            thought = tokens(of_answer.reasoning_tokens) if of_answer else None
             self._blocks.usage(
                 TokenUsage(
-                    input_tokens=max(usage.input_tokens - (cached or 0), 0),
-                    output_tokens=usage.output_tokens,
+                    input_tokens=max((tokens(usage.input_tokens) or 0) - (cached or 0), 0),
+                    output_tokens=tokens(usage.output_tokens) or 0,
                     cache_read_tokens=UNSET if cached is None else cached,
                     reasoning_tokens=UNSET if thought is None else thought,
                 )

@@ -265,6 +265,13 @@ async def test_a_text() -> None:
     assert (asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (KEY, "2023-06-01")
 
 
+async def test_odd_usage_costs_no_answer() -> None:
+    usage: dict[str, Any] = {"input_tokens": 1e3, "output_tokens": -1, "cache_read_input_tokens": 10**30}
+    chunks = await answer(block(0, type="text", text="a"), stopped("end_turn", **usage), STOP)
+    wanted = TokenUsage(input_tokens=1000, output_tokens=0, cache_read_tokens=2**53 - 1)
+    assert [chunk.usage for chunk in chunks if isinstance(chunk, Usage)] == [wanted]
+
+
 async def test_thinking_with_signatures_and_a_call() -> None:
     chunks = await answer(
         START,

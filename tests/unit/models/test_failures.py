@@ -41,6 +41,21 @@ def said(message: str, code: str = "", kind: str = "") -> bytes:
         (413, said("too large"), "INVALID_REQUEST"),
         (400, said("x", code="context_length_exceeded"), "CONTEXT_WINDOW_EXCEEDED"),
         (400, said("prompt is too long: 210000 tokens > 200000 maximum"), "CONTEXT_WINDOW_EXCEEDED"),
+        (
+            400,
+            said("input length and `max_tokens` exceed context limit: 9 + 8 > 10"),
+            "CONTEXT_WINDOW_EXCEEDED",
+        ),
+        (
+            400,
+            said("This model's maximum prompt length is 8 but the request contains 9 tokens"),
+            "CONTEXT_WINDOW_EXCEEDED",
+        ),
+        (
+            400,
+            said("The input token count (9) exceeds the maximum number of tokens allowed (8)."),
+            "CONTEXT_WINDOW_EXCEEDED",
+        ),
         (413, said("the context window is full"), "INVALID_REQUEST"),
         (429, said("too many tokens per minute"), "RATE_LIMIT"),
         (404, said("The model `x` does not exist", code="model_not_found"), "UNKNOWN_MODEL"),

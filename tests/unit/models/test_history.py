@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.unit.models.samples import call, result, said, thought, user
+from tests.unit.models.samples import call, result, said, thought, tool, user
 from trio_agents.errors import ModelError
 from trio_agents.models._history import Answered, Asked, Part, Said, project
 from trio_agents.values._messages import Message, TextBlock, ToolCallBlock
@@ -103,6 +103,22 @@ def test_ids_are_cleaned_before_they_are_made_unique() -> None:
     )  # fmt: skip
     assert call_ids(entries[1]) == ["a_b", "a_b-2", "call"]
     assert [entry.call_id for entry in entries[2:]] == ["a_b", "a_b-2", "call"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("read", "read"), ("functions.read", "functions_read"), ("", "unknown"), ("a b\n", "a_b_"),
+        ("\u00e4\ud800", "__"), ("x" * 65, "x" * 64),
+    ],
+)  # fmt: skip
+def test_a_name_that_a_model_made_up_is_one_that_providers_take(name: str, sent: str) -> None:
+    """They give it away, and refuse it in every later request. What is on offer keeps its name."""
+    messages = [user("x"), said(call(name=name)), result()]
+    [part] = view(*messages)[1].parts
+    assert part.block.name == sent
+    [part] = view(*messages, tools=[tool(name)])[1].parts
+    assert part.block.name == name
 
 
 @pytest.mark.parametrize(

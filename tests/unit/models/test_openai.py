@@ -208,6 +208,14 @@ async def test_an_empty_reply_is_a_stop_without_blocks() -> None:
         ),
         ({"total_tokens": 4}, None),
         (None, None),
+        (
+            {"prompt_tokens": 1e3, "completion_tokens": -2},
+            TokenUsage(input_tokens=1000, output_tokens=0),
+        ),
+        (
+            {"prompt_tokens": 10**30, "prompt_tokens_details": {"cached_tokens": -3}},
+            TokenUsage(input_tokens=2**53 - 1, output_tokens=0, cache_read_tokens=0),
+        ),
     ],
 )
 async def test_usage_is_disjoint(usage: Any, expected: TokenUsage | None) -> None:
@@ -217,7 +225,18 @@ async def test_usage_is_disjoint(usage: Any, expected: TokenUsage | None) -> Non
     assert [chunk.usage for chunk in chunks if isinstance(chunk, Usage)] == ([expected] if expected else [])
 
 
-@pytest.mark.parametrize("tail", [[], [httpx2.ReadError("reset")], [3600]], ids=["end", "reset", "silence"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        [],
+        [httpx2.ReadError("reset")],
+        [3600],
+        [sse(b"{}x")],
+        [b'data: {"choi'],
+        [b'data: {"choi', httpx2.ReadError("")],
+    ],
+    ids=["end", "reset", "silence", "garbage", "cut", "cut and reset"],
+)
 async def test_an_end_without_the_terminator_is_an_end(
     tail: list, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -247,7 +266,10 @@ async def test_half_characters_of_a_provider() -> None:
 # --- failures ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pieces", [[], [delta(content="a")], [b": only a comment\n\n"]])
+@pytest.mark.parametrize(
+    "pieces",
+    [[], [delta(content="a")], [b": only a comment\n\n"], [delta(content="a"), delta(content="b")[:-9]]],
+)
 async def test_a_clean_end_in_the_middle(pieces: list[bytes]) -> None:
     assert (await Provider(*pieces).error()).code == "STREAM_CLOSED"
 
@@ -278,6 +300,33 @@ async def test_http_errors_carry_their_facts() -> None:
         "r-1",
     )
     assert str(error) == "openai answered with HTTP 429: slow down"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "packed"),
+    [
+        ([b'{"err', httpx2.ReadError("reset")], "identity"),
+        ([httpx2.RemoteProtocolError("cut")], "identity"),
+        ([b"no gzip"], "gzip"),
+    ],
+)
+async def test_a_status_counts_although_its_body_is_lost(pieces: list, packed: str) -> None:
+    """What cannot be cured by another attempt must not look like a broken connection, which is tried again."""
+    headers = {"retry-after": "7", "x-request-id": "r-1", "content-encoding": packed}
+    error = await Provider(*pieces, status=429, answer_headers=headers).error()
+    facts = (error.code, error.status, error.retry_after_ms, error.request_id)
+    assert facts == ("RATE_LIMIT", 429, 7000.0, "r-1")
+    assert (await Provider(*pieces, status=401, answer_headers=headers).error()).code == "AUTH"
+
+
+async def test_what_follows_a_failure_inside_the_stream_does_not_hide_it() -> None:
+    """ERR-10: the clean-up of the connection fails, too."""
+    failure = sse({"error": {"message": "x", "code": "insufficient_quota"}})
+    for pieces in ([failure], [delta(content="a"), failure]):
+        error = await Provider(*pieces, httpx2.RemoteProtocolError("illegal chunk header")).error()
+        assert (error.code, error.request_id) == ("QUOTA", "req-7")
+    last = await Provider(failure.rstrip()).error()
+    assert (last.code, last.request_id) == ("QUOTA", "req-7")
 
 
 async def test_an_answer_that_is_no_stream() -> None:

@@ -117,6 +117,18 @@ def test_a_tool_turn() -> None:
     ]
 
 
+def test_a_failure_with_a_picture_is_told_as_one() -> None:
+    image = picture("sha256:ab")
+    shown = {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}
+    for content, words in (
+        (("one", image, "two"), "Error: one\n\ntwo"),
+        ((image,), "Error: (see the image that follows)"),
+    ):
+        failed = result("c1", *content, error=True)
+        rendered = body(user("a"), said(call("c1")), failed, images={"sha256:ab": "QUJD"})["input"]
+        assert rendered[-1]["output"] == [text(words), shown]
+
+
 def test_only_encrypted_reasoning_goes_back() -> None:
     """T5."""
     item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}
@@ -191,6 +203,22 @@ async def test_a_text() -> None:
     assert chunks[-2:] == [Usage(usage=wanted), Finish(reason=Stop())]
     assert str(requests[0].url) == "https://api.openai.com/v1/responses"
     assert requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"input_tokens": None, "output_tokens": 2.0}, TokenUsage(input_tokens=0, output_tokens=2)),
+        (
+            {"input_tokens": 10**30, "output_tokens": -1, "output_tokens_details": {"reasoning_tokens": -1}},
+            TokenUsage(input_tokens=2**53 - 1, output_tokens=0, reasoning_tokens=0),
+        ),
+    ],
+)
+async def test_odd_usage_costs_no_answer(usage: Any, expected: TokenUsage) -> None:
+    chunks = await answer(delta("output_text", 0, "a"), completed(usage=usage))
+    assert blocks(chunks) == [TextBlock(text="a")]
+    assert [chunk.usage for chunk in chunks if isinstance(chunk, Usage)] == [expected]
 
 
 async def test_reasoning_and_calls() -> None:

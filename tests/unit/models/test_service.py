@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.unit.models.protocols import KEY, KINDS, Kind
-from tests.unit.models.samples import collect, picture, request, said, user
+from tests.unit.models.samples import call, collect, picture, request, result, said, tool, user
 from trio_agents.errors import ModelError, UsageError
 from trio_agents.models import ModelInfo
 from trio_agents.values import Attachment, Finish, Stop
@@ -70,6 +70,34 @@ async def test_a_header_of_the_caller_beats_the_key(kind: Kind) -> None:
     assert requests[0].headers.get_list(kind.key_header) == ["Basic abc"]
 
 
+async def test_blanks_around_a_header_are_not_sent(kind: Kind) -> None:
+    """As they are found around what is read from a file."""
+    model, requests = kind.answering(headers={"x-team": " blue\n", "x-none": ""})
+    await collect(model)
+    assert (requests[0].headers["x-team"], requests[0].headers["x-none"]) == ("blue", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("x-team", "bl\nue", "value of header 'x-team'"),
+        ("x-team", "bl\u00fce", "value of header 'x-team'"),
+        ("x-team", "bl\0ue", "value of header 'x-team'"),
+        ("x-team", 7, "value of header 'x-team'"),
+        ("x-team", b"blue", "value of header 'x-team'"),
+        ("x team", "blue", "'x team', which is no name"),
+        ("x-t\u00e9am", "blue", "which is no name"),
+        ("", "blue", "'', which is no name"),
+        (7, "blue", "7, which is no name"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused_unseen(kind: Kind, name: Any, value: Any, text: str) -> None:
+    """At once, and not as a broken connection, which is tried again."""
+    with pytest.raises(UsageError, match=text) as caught:
+        kind.make(api_key=KEY, headers={name: value})
+    assert str(value) not in str(caught.value)
+
+
 async def test_a_query_stays_with_every_request(kind: Kind) -> None:
     model, requests = kind.answering(base_url="http://x.test/v1/?api-version=3")
     await collect(model)
@@ -105,6 +133,20 @@ async def test_a_callers_client_stays_open(kind: Kind) -> None:
     model: Any = kind.answering()[0]
     await model.aclose()
     assert await collect(model)
+
+
+async def test_a_name_that_a_model_made_up_does_not_come_back(kind: Kind) -> None:
+    """Providers refuse it: without this, a session in which it fell once would be lost."""
+    made_up, kept = call("c1", "functions.read"), call("c2", "my.tool")
+    asked = request(
+        user("x"), said(made_up, kept), result("c1"), result("c2", id="r2"), tools=(tool("my.tool"),)
+    )
+    model, requests = kind.answering()
+    await collect(model, asked)
+    sent = requests[0].content.decode()
+    assert "functions.read" not in sent
+    assert '"functions_read"' in sent
+    assert sent.count('"my.tool"') == 2
 
 
 async def test_images_come_from_the_request_or_the_constructor(kind: Kind) -> None:

@@ -73,3 +73,13 @@ def test_the_bound_counts_the_lines_of_an_event_together() -> None:
         decoder.feed(b"data: 1234567\n")
     with pytest.raises(ModelError, match="more than 100"):
         decoder.feed(b"data: " + b"7" * 40 + b"\n")
+
+
+def test_the_bound_counts_lines_without_data() -> None:
+    decoder = SseDecoder(max_event=100)
+    for _ in range(20):
+        decoder.feed(b"data:\n" * 5 + b"\n")
+    for _ in range(15):
+        decoder.feed(b"data:\n" * 5)
+    with pytest.raises(ModelError, match="more than 100"):
+        decoder.feed(b"data:\n" * 5)
