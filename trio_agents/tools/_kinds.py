@@ -146,6 +146,7 @@ def fields_of(kind: type) -> tuple[Field, ...]:
 
     Raises:
         NameError: an annotation names what cannot be found.
+        TypeError: an annotation is none, or the constructor takes what is no field.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
     if typing.is_typeddict(kind):
@@ -174,6 +175,9 @@ def fields_of(kind: type) -> tuple[Field, ...]:
             for found in attrs.fields(kind)
             if found.init
         )
+    for name, hint in hints.items():
+        if isinstance(hint, dataclasses.InitVar):
+            raise TypeError(f"{name} is an InitVar, which is no field; use a field")
     return tuple(
         Field(
             found.name,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ..errors import ValueNotJsonError
-from ..values._json import JsonValue
+from ..values._json import JsonValue, check_json
 from ._docstrings import parse_docstring
 from ._kinds import (
     MAPPINGS,
@@ -235,9 +235,11 @@ def _with_meta(schema: Schema, meta: msgspec.Meta) -> Schema:
 def _default(value: object) -> Schema:
     """The default as a schema shows it; one that JSON cannot show is left to the function."""
     try:
-        return {"default": plain(value)}
-    except ValueNotJsonError:
+        shown = plain(value)
+        check_json(shown)
+    except (ValueNotJsonError, RecursionError):
         return {}
+    return {"default": shown}
 
 
 def name_of(kind: Kind) -> str:

@@ -5,6 +5,8 @@ cattrs dispatches and collects; the hooks here are strict where its own would co
 
 from __future__ import annotations
 
+import contextvars
+import decimal
 import functools
 import json
 import math
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from ..values._describe import printed
 from ._kinds import (
     MAPPINGS,
     SEQUENCES,
@@ -48,13 +51,31 @@ class Fault(ValueError):
     """One thing that does not fit; the text says what was found and what would be right."""
 
 
+class _Misfit(ValueError):
+    """What a union found wrong with an array or object, as often as that is asked."""
+
+    def __init__(self, faults: list[str], *, is_near: bool) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+        self.is_near = is_near
+
+
+# What unions have made of the arrays and objects of the value at hand, by identity: an inner one is asked for by every
+# member of every union around it, which would double the work with each level of nesting.
+_known: Final = contextvars.ContextVar[dict[tuple[int, int], object]]("known")
+
+
 def structure_value(value: object, kind: Kind) -> object:
     """A JSON value as a value of some type, without coercion.
 
     Raises:
         Exception: it does not fit; `list_faults` takes the exception apart.
     """
-    return converter_of_tools().structure(value, _type(kind))
+    token = _known.set({})
+    try:
+        return converter_of_tools().structure(value, _type(kind))
+    finally:
+        _known.reset(token)
 
 
 def list_faults(exc: BaseException, path: str = "$") -> list[str]:
@@ -81,8 +102,10 @@ def _faults(exc: BaseException, path: str) -> Iterator[str]:
     elif isinstance(exc, ExceptionGroup):
         for member in exc.exceptions:
             yield from _faults(member, path)
+    elif isinstance(exc, _Misfit):
+        yield from (f"{path}{fault}" for fault in exc.faults)
     else:
-        yield f"{path}: {exc}" if str(exc) else f"{path}: {type(exc).__name__}"
+        yield f"{path}: {printed(exc) or type(exc).__name__}"
 
 
 @functools.cache
@@ -185,9 +208,12 @@ def _textual(value: object, kind: object) -> object:
     if not isinstance(value, str):
         raise _wrong(f"a string ({name_of(kind)})", value)
     try:
-        return msgspec.convert(value, _type(kind))
+        found: object = msgspec.convert(value, _type(kind))
     except msgspec.ValidationError as exc:
         raise Fault(f"{exc}, found {describe_json(value)}") from None
+    if isinstance(found, decimal.Decimal) and not found.is_finite():
+        raise _wrong("a finite decimal", value)
+    return found
 
 
 def _path(value: object, kind: object) -> object:
@@ -261,7 +287,7 @@ def _bounded_hook(kind: Kind, converter: cattrs.Converter) -> Hook:
 
 def _broken(value: object, meta: msgspec.Meta) -> Iterator[str]:
     """The bounds of a `msgspec.Meta` that a value breaks."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool):
         if meta.gt is not None and not value > meta.gt:
             yield f"must be above {meta.gt}"
         if meta.ge is not None and not value >= meta.ge:
@@ -270,9 +296,7 @@ def _broken(value: object, meta: msgspec.Meta) -> Iterator[str]:
             yield f"must be below {meta.lt}"
         if meta.le is not None and not value <= meta.le:
             yield f"must be at most {meta.le}"
-        if meta.multiple_of is not None and not math.isclose(
-            math.remainder(value, meta.multiple_of), 0, abs_tol=1e-9
-        ):
+        if meta.multiple_of is not None and not _is_multiple(value, meta.multiple_of):
             yield f"must be a multiple of {meta.multiple_of}"
     if isinstance(value, typing.Sized):
         noun = "characters" if isinstance(value, str) else "items"
@@ -282,6 +306,14 @@ def _broken(value: object, meta: msgspec.Meta) -> Iterator[str]:
             yield f"must have at most {meta.max_length} {noun}, has {len(value)}"
     if meta.pattern is not None and isinstance(value, str) and not re.search(meta.pattern, value):
         yield f"must match the pattern {meta.pattern}"
+
+
+def _is_multiple(value: float | decimal.Decimal, unit: float) -> bool:
+    if isinstance(value, decimal.Decimal):
+        return value % decimal.Decimal(str(unit)) == 0
+    if float in {type(value), type(unit)}:
+        return math.isclose(math.remainder(value, unit), 0, abs_tol=1e-9)
+    return value % unit == 0  # whole numbers may be larger than a float can tell apart
 
 
 # --- containers -----------------------------------------------------------------------------------
@@ -407,13 +439,13 @@ def _union_hook(kind: Kind, converter: cattrs.Converter) -> Hook:
     members = typing.get_args(kind)
     names = " or ".join("null" if member is type(None) else name_of(member) for member in members)
 
-    def hook(value: object, _kind: object) -> object:
+    def find(value: object) -> object:
         near: list[Exception] = []
         for member in sorted(members, key=lambda member: not _is_exact(value, member)):
             try:
                 return converter.structure(value, _type(member))
             except Exception as exc:  # noqa: BLE001 - a user's own validator may raise anything
-                if isinstance(exc, ExceptionGroup):  # the right kind of value, with something wrong inside
+                if _is_near(exc):
                     near.append(exc)
         if len(near) == 1:
             raise near[0]
@@ -422,7 +454,28 @@ def _union_hook(kind: Kind, converter: cattrs.Converter) -> Hook:
         closest = min((list_faults(exc, "") for exc in near), key=len)
         raise Fault(f"fits none of {names}; closest: " + "; ".join(fault.lstrip(".: ") for fault in closest))
 
+    def hook(value: object, _kind: object) -> object:
+        if not isinstance(value, list | dict):
+            return find(value)
+        known = _known.get()
+        place = (id(value), id(hook))
+        if place not in known:
+            try:
+                known[place] = find(value)
+            except Exception as exc:  # noqa: BLE001 - a user's own validator may raise anything
+                known[place] = _Misfit(list_faults(exc, ""), is_near=_is_near(exc))
+        found = known[place]
+        if isinstance(found, _Misfit):
+            # A new one: each gets the notes of its own place.
+            raise _Misfit(found.faults, is_near=found.is_near)
+        return found
+
     return hook
+
+
+def _is_near(exc: Exception) -> bool:
+    """Whether the value was of the right kind, with something wrong inside."""
+    return exc.is_near if isinstance(exc, _Misfit) else isinstance(exc, ExceptionGroup)
 
 
 def _is_exact(value: object, member: Kind) -> bool:

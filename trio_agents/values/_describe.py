@@ -44,9 +44,16 @@ def _group(text: str, group: BaseExceptionGroup[BaseException], said: set[str], 
 
 def _one(exc: BaseException) -> str:
     name = type(exc).__name__
-    try:
-        message = exc.message if isinstance(exc, BaseExceptionGroup) else str(exc)
-        message = " ".join(message.split("\n")).strip()
-    except Exception:  # noqa: BLE001 - a broken __str__ may raise anything, and this text is the last resort
+    message = printed(exc)
+    if message is None:
         return f"{name} (it cannot be printed)"
+    message = " ".join(message.split("\n")).strip()
     return f"{name}: {message}" if message else name
+
+
+def printed(exc: BaseException) -> str | None:
+    """What an exception says for itself, or None if it cannot be printed."""
+    try:
+        return exc.message if isinstance(exc, BaseExceptionGroup) else str(exc)
+    except Exception:  # noqa: BLE001 - a broken __str__ may raise anything, and this text is the last resort
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import enum
 import json
 import pathlib
@@ -34,6 +35,47 @@ class Even:
 
 class Dog(msgspec.Struct, tag="dog"):
     name: str
+
+
+@attrs.frozen
+class Not:
+    op: Literal["not"]
+    of: Condition
+
+
+@attrs.frozen
+class And:
+    op: Literal["and"]
+    left: Condition
+    of: Condition
+    counted: list[int] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.counted.append(1)
+
+
+@attrs.frozen
+class Or:
+    op: Literal["or"]
+    left: Condition
+    of: Condition
+
+
+Condition = str | Not | And | Or
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@attrs.frozen
+class Fussy:
+    n: int = attrs.field()
+
+    @n.validator
+    def _check(self, attribute, value) -> None:
+        raise Unprintable
 
 
 def one(annotation: object):
@@ -140,12 +182,49 @@ def test_what_fits(annotation: object, given: object, expected: object) -> None:
         (Annotated[float, msgspec.Meta(lt=1)], 1, "$.x: must be below 1, found the number 1"),
         (Annotated[int, msgspec.Meta(le=1)], 2, "$.x: must be at most 1, found the number 2"),
         (Annotated[int, msgspec.Meta(multiple_of=5)], 7, "$.x: must be a multiple of 5, found the number 7"),
+        (Annotated[int, msgspec.Meta(multiple_of=5)], 10**17 + 1, f"$.x: must be a multiple of 5, found the number {10**17 + 1}"),
+        (Annotated[decimal.Decimal, msgspec.Meta(ge=0)], "-5", '$.x: must be at least 0, found the string "-5"'),
+        (Annotated[decimal.Decimal, msgspec.Meta(multiple_of=0.25)], "0.3", '$.x: must be a multiple of 0.25, found the string "0.3"'),
+        (decimal.Decimal, "NaN", '$.x: expected a finite decimal, found the string "NaN"'),
+        (Fussy, {"n": 1}, "$.x: Unprintable"),
     ],
     ids=str,
 )  # fmt: skip
 def test_what_does_not_fit(annotation: object, given: object, fault: str) -> None:
     """TOOL-6: no coercion, and the fault says where, what was found and what would be right."""
     assert faults_of(annotation, given) == [fault]
+
+
+def nested(levels: int, innermost: object) -> Any:
+    value = innermost
+    for _ in range(levels):
+        value = {"op": "or", "left": "a", "of": value}
+    return value
+
+
+def test_a_nested_union_is_read_in_a_time_that_grows_with_its_size() -> None:
+    """TOOL-6: each member of each union around it asks for the innermost value, which is read once all the same."""
+    found = one(Condition).parse(json.dumps({"x": nested(30, "b")}))["x"]
+    for _ in range(30):
+        assert type(found) is Or
+        found = found.of
+    assert found == "b"
+    [fault] = faults_of(Condition, nested(30, 3))
+    assert fault.startswith("$.x: fits none of str or Not or And or Or; closest: ")
+
+
+def test_each_part_of_a_union_keeps_its_place() -> None:
+    """TOOL-6: what is known of a value is known of that one alone."""
+    wrong = {"op": "or", "left": 1, "of": "a"}
+    assert faults_of(list[Condition | None], [wrong, "a", wrong, {"op": "or", "left": "b", "of": "a"}]) == [
+        f"$.x[{index}]: fits none of str or Not or And or Or or null; closest: left: expected str or Not or And or Or"
+        ", found the number 1"
+        for index in (0, 2)
+    ]
+    right = {"op": "and", "left": "a", "of": "b"}
+    first, second = one(list[Condition]).parse(json.dumps({"x": [right, right]}))["x"]
+    assert first == second
+    assert first.counted is not second.counted
 
 
 def test_every_fault_at_once() -> None:

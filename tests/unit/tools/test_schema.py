@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import pathlib
+import sys
 from typing import Annotated, Any, Literal, NewType, NotRequired, Required, TypedDict
 
 import attrs
@@ -323,6 +324,12 @@ class Array(msgspec.Struct, array_like=True):
     x: int
 
 
+@dataclasses.dataclass
+class Opening:
+    x: int
+    secret: dataclasses.InitVar[str]
+
+
 @attrs.define
 class Dangling:
     x: "Nowhere"  # type: ignore[name-defined]  # noqa: F821, UP037
@@ -330,7 +337,13 @@ class Dangling:
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [(Array, "array-like"), (Dangling, "Nowhere"), (complex, "complex"), (list[complex], "complex")],
+    [
+        (Array, "array-like"),
+        (Dangling, "Nowhere"),
+        (complex, "complex"),
+        (list[complex], "complex"),
+        (Opening, "Opening: secret is an InitVar"),
+    ],
 )
 def test_classes_without_a_schema(kind: object, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -338,10 +351,11 @@ def test_classes_without_a_schema(kind: object, said: str) -> None:
 
 
 def test_what_json_cannot_show_is_no_default() -> None:
-    def fn(x: float = float("inf"), y: int | None = None): ...
+    def fn(x: float = float("inf"), y: int | None = None, z: int = sys.maxsize): ...
 
     assert properties_of(tool(fn))["properties"] == {
         "x": {"type": "number"},
+        "z": {"type": "integer"},
         "y": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
     }
 
