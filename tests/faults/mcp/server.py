@@ -55,7 +55,7 @@ def tools() -> list[dict[str, Any]]:
     hints = {"look": {"readOnlyHint": True}, "set": {"idempotentHint": True}}
     names = [
         "echo", "look", "set", "env", "pid", "picture", "facts", "bad", "exit", "close", "deaf", "refuse", "nonsense",
-        "silent", "steps", "wait", "cancelled", "change", "break", "mend", "large", "stop", "odd.name", *extra,
+        "silent", "steps", "wait", "cancelled", "change", "break", "mend", "large", "stop", "odd.name", "flood", "half", *extra,
     ]  # fmt: skip
     return [
         {
@@ -89,6 +89,12 @@ def call(id: Any, name: str, given: dict[str, Any], token: Any) -> None:  # noqa
             send(id=id, result={"content": content})
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "flood":
+            with writing:
+                sys.stdout.write("x" * given["size"] + "\n")
+            send(id=id, result=text("dry"))
+        case "half":
+            send(id=id, result=text("a\ud800b"))
         case "facts":
             send(id=id, result={"content": [], "structuredContent": {"n": 1}})
         case "bad":
@@ -168,7 +174,7 @@ def answer(message: dict[str, Any]) -> None:
                 extra[:] = ["early"]
                 changed()
         case "tools/list" if "broken" in MODES:
-            send(id=id, error={"code": -32603, "message": "no list today"})
+            send(id=id, error={"code": -32603, "message": f"no list today {os.environ.get('SECRET_KEY')}"})
         case "tools/list" if "paged" in MODES:
             start = int(params.get("cursor", 0))
             more = {"nextCursor": str(start + 5)} if start + 5 < len(tools()) else {}

@@ -225,6 +225,22 @@ async def test_closing_early(runtime: ta.Runtime, mark: Mark) -> None:
     assert again.is_connected
 
 
+async def test_closing_from_several_tasks(runtime: ta.Runtime, mark: Mark) -> None:
+    """The end is carried out once, and awaited by all."""
+    connection = await connect_mcp(runtime.scope, mark.server(), name="t")
+    ended: list[bool] = []
+
+    async def close() -> None:
+        await connection.aclose()
+        ended.append(not mark.alive())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(close)
+    assert ended == [True] * 3
+    assert connection.tools == []
+
+
 async def test_what_is_a_checkpoint(runtime: ta.Runtime, mark: Mark) -> None:
     """Each public async function, also where it has nothing to wait for; a call of a tool, whatever comes of it."""
     checkpoints = trio.testing.assert_checkpoints

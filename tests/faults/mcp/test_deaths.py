@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,37 @@ async def test_the_call_ends_within_a_second(what: str, runtime: ta.Runtime, mar
         assert (await refused(runtime, "t_echo")).code == "MCP_UNAVAILABLE"
     await until(lambda: connection.is_connected)
     assert (await use(runtime, "t_pid")).text != first
+
+
+async def test_a_message_without_end(
+    runtime: ta.Runtime, mark: Mark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows it cannot be told from it: the server is started again."""
+    monkeypatch.setattr("trio_agents.plugins.mcp._pipes.LONGEST", 100_000)
+    connection = await connect_mcp(runtime.scope, mark.server(), name="t")
+    first = (await use(runtime, "t_pid")).text
+    with trio.fail_after(5):
+        exc = await refused(runtime, "t_flood", {"size": 300_000})
+    assert exc.code == "MCP_LOST"
+    assert "it sent a message of more than 100000 bytes" in str(exc)
+    await until(lambda: connection.is_connected and connection.tools)
+    assert (await use(runtime, "t_pid")).text != first
+
+
+async def test_half_a_character_in_an_answer(runtime: ta.Runtime, mark: Mark) -> None:
+    """As Python writes it for a file's name that is no text: the answer is taken, and not waited for."""
+    await connect_mcp(runtime.scope, mark.server(), name="t")
+    with trio.fail_after(5):
+        assert (await use(runtime, "t_half")).text == "a\ufffdb"
+
+
+async def test_a_report_of_a_failed_call_shows_no_secret(runtime: ta.Runtime, mark: Mark) -> None:
+    """ERR-10: the server repeats what it was given in confidence."""
+    await connect_mcp(runtime.scope, mark.server(SECRET_KEY="s3cr3t-token"), name="t")
+    exc = await refused(runtime, "t_refuse")
+    report = "".join(traceback.format_exception(exc))
+    assert "no, not with ***" in report
+    assert "s3cr3t" not in report
 
 
 async def test_all_calls_of_a_lost_server_end(runtime: ta.Runtime, mark: Mark) -> None:

@@ -22,12 +22,13 @@ from mcp.shared.message import SessionMessage
 
 import trio_agents as ta
 from trio_agents.plugins.mcp import HttpServer, McpServers, StdioServer, connect_mcp
+from trio_agents.plugins.mcp._answers import _end
 from trio_agents.plugins.mcp._calls import call_tool as call_tool_at, to_return
 from trio_agents.plugins.mcp._connection import ConnectionOptions
 from trio_agents.plugins.mcp._numbers import storable
 from trio_agents.plugins.mcp._offers import Offers, RemoteTool, tool_name
 from trio_agents.plugins.mcp._pipes import Incoming, Lines, Outgoing
-from trio_agents.plugins.mcp._servers import redact
+from trio_agents.plugins.mcp._servers import harmless, redact
 from trio_agents.plugins.mcp._session import Session, _is_local
 from trio_agents.tools import ToolContext, ToolReturn
 from trio_agents.tools._child import safe_environment
@@ -164,6 +165,10 @@ WRONG: list[Callable[[], object]] = [
     lambda: HttpServer("http://"),
     lambda: HttpServer("https://me:secret@example.org/mcp"),
     lambda: HttpServer("http://x", headers={"A": None}),  # type: ignore[dict-item]
+    lambda: HttpServer("http://x", headers={"A": "x\ny"}),
+    lambda: HttpServer("http://x", headers={"A": "\u00fc"}),
+    lambda: HttpServer("http://x", headers={"A b": "x"}),
+    lambda: HttpServer("http://x", headers={"": "x"}),
     lambda: HttpServer("http://x", connect_timeout=-1),
     lambda: ConnectionOptions(silence_timeout=0),
     lambda: ConnectionOptions(call_timeout="1"),  # type: ignore[arg-type]
@@ -192,8 +197,20 @@ def test_what_was_given_in_confidence_is_not_shown() -> None:
     remote = HttpServer("https://x", headers={"Authorization": "Bearer s3cr3t-token"})
     assert redact(remote, "token s3cr3t-token of Bearer s3cr3t-token") == "token *** of ***"
     assert "s3cr3t" not in repr(remote)
+    padded = HttpServer("https://x", headers={"A": " s3cr3t-token\n"})
+    assert padded.headers == {"A": "s3cr3t-token"}
     keyed = HttpServer("https://x/mcp?key=s3cr3t-key&n=1")
     assert redact(keyed, "https://x/mcp?key=s3cr3t-key&n=1") == "https://x/mcp?key=***&n=1"
+
+
+def test_no_cause_shows_it_either() -> None:
+    """ERR-10: a report of an error shows what led to it, too."""
+    server = StdioServer("x", env={"KEY": "s3cr3t-token"})
+    plain, telling = ValueError("plain"), ValueError("with s3cr3t-token")
+    assert harmless(server, plain) is plain
+    assert harmless(server, telling) is None
+    plain.__context__ = ExceptionGroup("several", [telling])
+    assert harmless(server, plain) is None
 
 
 def test_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +247,63 @@ async def test_what_is_no_message_is_put_aside(monkeypatch: pytest.MonkeyPatch) 
         await trio.lowlevel.checkpoint()
         return pieces.pop(0)
 
-    found: list[Any] = [message async for message in Incoming(source, aside.append)]
+    faults: list[str] = []
+    found: list[Any] = [message async for message in Incoming(source, aside.append, faults.append)]
     assert [message.message.method for message in found] == ["a", "b"]
     assert aside == [b"Hello", b"[]"]
 
     monkeypatch.setattr("trio_agents.plugins.mcp._pipes.LONGEST", 10)
     pieces[:] = [b"x" * 11]
-    assert [message async for message in Incoming(source, aside.append)] == []
-    assert aside[-1] == b"a message of more than 10 bytes"
+    assert [message async for message in Incoming(source, aside.append, faults.append)] == []
+    assert faults == ["a message of more than 10 bytes"]
+    assert aside == [b"Hello", b"[]"]
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        (b'{"jsonrpc":"2.0","id":1,"result":{"t":"a\\ud800b\\ud83d\\ude00"}}', {"t": "a\ufffdb\U0001f600"}),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"t":"a\xffb"}}', {"t": "a\ufffdb"}),
+        (b'{"jsonrpc":"2.0","id":1,"result":7}', None),
+        (b'{"jsonrpc":"2.0","id":1}', None),
+        (b'{"jsonrpc":"2.0","id":1,"result":"a\\ud800b"}', None),
+    ],
+)
+async def test_an_answer_is_not_waited_for_in_vain(line: bytes, read: object) -> None:
+    """P3 c: half characters are replaced; what cannot be read at all fails the call."""
+    pieces = [line + b"\n", b""]
+    aside: list[bytes] = []
+
+    async def source() -> bytes:
+        await trio.lowlevel.checkpoint()
+        return pieces.pop(0)
+
+    [found] = [message async for message in Incoming(source, aside.append, lambda fault: None)]
+    assert isinstance(found, SessionMessage)
+    message = found.message
+    assert getattr(message, "id", None) == 1
+    if isinstance(message, mcp_types.JSONRPCResponse):
+        assert message.result == read
+    else:
+        assert isinstance(message, mcp_types.JSONRPCError)
+        assert message.error.message.startswith("the answer cannot be read")
+        assert read is None
+    assert aside == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 100_000, b"\xff", b'{"id":true,"result":{}}', b'{"id":1,"method":7}', b'{"id":[1]}']
+)
+async def test_what_answers_nothing_is_put_aside(line: bytes) -> None:
+    pieces = [line + b"\n", b""]
+    aside: list[bytes] = []
+
+    async def source() -> bytes:
+        await trio.lowlevel.checkpoint()
+        return pieces.pop(0)
+
+    assert [message async for message in Incoming(source, aside.append, lambda fault: None)] == []
+    assert aside == [line]
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -413,7 +479,7 @@ async def test_the_ends_of_the_pipes() -> None:
         return b""
 
     with pytest.raises(anyio.EndOfStream):
-        await Incoming(nothing, lambda line: None).receive()
+        await Incoming(nothing, lambda line: None, lambda fault: None).receive()
 
     lost = trio.Event()
 
@@ -425,3 +491,8 @@ async def test_the_ends_of_the_pipes() -> None:
     with pytest.raises(anyio.BrokenResourceError):
         await Outgoing(write, lost.set).send(message)
     assert lost.is_set()
+
+
+def test_a_client_that_is_given_up_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    _end("a message of more than 10 bytes")
+    assert "an MCP client is served no longer: it sent a message of more than 10 bytes" in caplog.text

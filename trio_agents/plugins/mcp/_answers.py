@@ -47,13 +47,18 @@ def new_server(
 async def serve_standard(server: Server[Any]) -> None:
     """Serve over standard input and output until the input ends. A checkpoint."""
     with standard_wire() as wire:
-        incoming = Incoming(wire.receive, _ignore)
+        incoming = Incoming(wire.receive, _ignore, _end)
         outgoing = Outgoing(wire.send, _ignore_end)
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 def _ignore(line: bytes) -> None:
     """A line that is no message is answered by nobody."""
+
+
+def _end(reason: str) -> None:
+    """It was the last that this client could say."""
+    logger.warning("an MCP client is served no longer: it sent %s", reason)
 
 
 def _ignore_end() -> None:

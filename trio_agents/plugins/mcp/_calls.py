@@ -19,7 +19,7 @@ from ...tools import Image, ToolContext, ToolReturn, encode_result
 from ...values import ContentBlock, TextBlock, describe
 from ._connection import ConnectionOptions
 from ._numbers import storable
-from ._servers import HttpServer, Server, redact
+from ._servers import HttpServer, Server, harmless, redact
 from ._session import Session
 
 importlib.import_module("jsonschema.validators")  # now, in a thread, and not when the first result is checked
@@ -59,7 +59,7 @@ async def call_tool(
             silence.deadline = trio.current_time() + options.silence_timeout
             is_under_way = result is None and failure is None
             if is_under_way and (message or total is not None):
-                context.progress(message or f"{progress:g} of {total:g}")
+                context.progress(redact(server, message) if message else f"{progress:g} of {total:g}")
             await trio.lowlevel.checkpoint()
 
         try:
@@ -78,7 +78,7 @@ async def call_tool(
             code="MCP_TIMEOUT",
         )
     if failure is not None:
-        raise await _error(failure, session, server, who, tool) from failure
+        raise await _error(failure, session, server, who, tool) from harmless(server, failure)
     assert result is not None
     await trio.lowlevel.checkpoint()
     return to_return(result, context)

@@ -22,7 +22,7 @@ from ...errors import ToolServerError, UsageError
 from ...tools import ToolContext, ToolReturn
 from ._loading import check_installed, load
 from ._offers import Offers, RemoteTool
-from ._servers import HttpServer, Server, StdioServer, seconds
+from ._servers import HttpServer, Server, StdioServer, harmless, seconds
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -85,6 +85,7 @@ class McpConnection:
         self._why = "it is being connected"
         self._connected = trio.Event()
         self._turned = trio.Event()  # set with the first connection, and with the end
+        self._closing = trio.Lock()
         self._ending = trio.Event()
         self._ended = trio.Event()
         self._shield = trio.CancelScope(shield=True)
@@ -119,7 +120,8 @@ class McpConnection:
         does not keep the connection.
         """
         try:
-            await self._offers.unload()
+            async with self._closing:  # whoever comes second waits for the calls, too
+                await self._offers.unload()
         finally:
             self._ending.set()
         await self._ended.wait()
@@ -241,7 +243,7 @@ class McpConnection:
                 server=self._name,
                 code="MCP_UNAVAILABLE",
             )
-            failure.__cause__ = exc
+            failure.__cause__ = harmless(self._server, exc)
         finally:
             self._session = None
             self._took_offence = session.lost.is_set() and not session.has_stood

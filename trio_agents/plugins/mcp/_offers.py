@@ -126,8 +126,9 @@ class Offers:
         """Take everything back, for good, and cancel the calls at work. A checkpoint."""
         self._is_over = True
         await trio.lowlevel.checkpoint()
-        for name in self.names:
-            self._standing.pop(name)
+        while self._standing:  # the end of the connection may take back the rest meanwhile
+            name = next(iter(self._standing))
+            del self._standing[name]
             await self._scope.tools.unload(name)
 
     def _take_back(self, name: str) -> None:

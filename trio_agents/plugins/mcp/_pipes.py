@@ -6,6 +6,8 @@ cancelled; a line is never half read.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import math
 from collections import deque
@@ -15,7 +17,6 @@ from typing import Final, Self, final
 
 import anyio
 import mcp_types
-import msgspec
 import trio
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -28,16 +29,6 @@ _CANCEL_WAIT: Final = 0.5
 
 LONGEST: Final = 64 * 1024 * 1024
 """Bytes that one message may have."""
-
-
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message is about, whatever else it holds."""
-
-    id: int | str | None = None
-    method: str | None = None
-
-
-_ENVELOPE: Final = msgspec.json.Decoder(Envelope)
 
 
 @final
@@ -86,11 +77,20 @@ class _Entered:
 
 @final
 class Incoming(_Entered):
-    """The messages that come. Ends when its source does; lines that are no messages are handed to `stray`."""
+    """The messages that come. Ends when its source does; lines that are no messages are handed to `stray`.
 
-    def __init__(self, source: Callable[[], Awaitable[bytes]], stray: Callable[[bytes], None]) -> None:
+    It ends as well at a message that is too long, of which `flooded` is told: nothing that follows can be trusted.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], Awaitable[bytes]],
+        stray: Callable[[bytes], None],
+        flooded: Callable[[str], None],
+    ) -> None:
         self._source = source
         self._stray = stray
+        self._flooded = flooded
         self._lines = Lines()
 
     def __aiter__(self) -> Self:
@@ -109,7 +109,7 @@ class Incoming(_Entered):
             try:
                 self._lines.feed(data)
             except ValueError as exc:
-                self._stray(str(exc).encode())
+                self._flooded(str(exc))
                 raise StopAsyncIteration from exc
 
     async def receive(self) -> SessionMessage | Exception:
@@ -127,22 +127,37 @@ class Incoming(_Entered):
         if not line.strip():
             return None
         try:
-            return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            return _message(line)
         except ValidationError as exc:
             return self._unreadable(line, exc)
 
     def _unreadable(self, line: bytes, exc: ValidationError) -> SessionMessage | None:
-        """An answer that cannot be read must not be waited for: the request fails. All else is put aside."""
+        """Half characters, such as Python writes for odd file names, are replaced.
+
+        An answer that cannot be read must not be waited for: the request fails. All else is put aside.
+        """
         try:
-            found = _ENVELOPE.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+            found = json.loads(line.decode("utf-8", "replace"))
+            with contextlib.suppress(ValidationError):
+                return _message(_whole(json.dumps(found, ensure_ascii=False)))
+        except (ValueError, RecursionError):
             found = None
-        if found is None or found.id is None or found.method is not None:
+        answered = found.get("id") if isinstance(found, dict) and found.get("method") is None else None
+        if type(answered) not in {int, str}:
             self._stray(line)
             return None
         reason = f"the answer cannot be read: {exc.errors()[0]['msg']}"
         error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=reason)
-        return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=found.id, error=error))
+        return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=answered, error=error))
+
+
+def _message(line: bytes) -> SessionMessage:
+    return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+def _whole(text: str) -> bytes:
+    """UTF-8 of a text whose half characters are joined where they fit, and replaced elsewhere."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 @final

@@ -26,6 +26,7 @@ class Program:
         self._child = child
         self._lost = lost
         self._words = bytearray()
+        self._fault = ""
         self._has_exited = False
         self._reading: trio.CancelScope | None = None
 
@@ -33,7 +34,8 @@ class Program:
     async def transport(self) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         """Its pipes, for an `mcp.Client`. The process itself is its opener's to end."""
         await trio.lowlevel.checkpoint()
-        yield Incoming(self._receive, self._note_line), Outgoing(self._child.send_all, self._lost.set)
+        incoming = Incoming(self._receive, self._note_line, self._give_up)
+        yield incoming, Outgoing(self._child.send_all, self._lost.set)
         await trio.lowlevel.checkpoint()
 
     async def watch(self) -> None:
@@ -57,6 +59,8 @@ class Program:
             while data := self._child.receive_error_nowait():
                 self._note(data)
         code = self._child.returncode
+        if self._fault:
+            return f"it sent {self._fault}" + self.last_words()
         return ("it closed a pipe" if code is None else _ending(code)) + self.last_words()
 
     def last_words(self) -> str:
@@ -78,6 +82,10 @@ class Program:
             self._lost.set()
         await trio.lowlevel.checkpoint()
         return data
+
+    def _give_up(self, fault: str) -> None:
+        self._fault = fault
+        self._lost.set()
 
     def _note_line(self, line: bytes) -> None:
         self._note(line + b"\n")

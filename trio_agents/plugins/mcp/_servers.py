@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, final
 from urllib.parse import parse_qsl, urlsplit
@@ -47,6 +48,25 @@ def _several(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):
         raise UsageError(f"several texts are asked for, not the one text {value!r}")
     return tuple(value)
+
+
+def _headers(value: Mapping[str, str]) -> Mapping[str, str]:
+    """Without the blanks around the values, such as are found around what is read from a file."""
+    return {name: text.strip() if hasattr(text, "strip") else text for name, text in value.items()}
+
+
+def _check_headers(
+    instance: object, attribute: attrs.Attribute[Mapping[str, str]], value: Mapping[str, str]
+) -> None:
+    for name, text in value.items():
+        if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name):
+            raise UsageError(
+                f"a header of an HttpServer is called {name!r}, which is no name of an HTTP header"
+            )
+        if not re.fullmatch(r"[\t\x20-\x7e]*", text):
+            raise UsageError(
+                f"the value of header {name!r} of an HttpServer must be a text of printable ASCII"
+            )
 
 
 def _mapping(value: Mapping[str, str]) -> Mapping[str, str]:
@@ -92,7 +112,7 @@ class HttpServer:
 
     url: str = attrs.field(validator=_text)
     headers: Mapping[str, str] = attrs.field(
-        factory=dict, converter=_mapping, validator=_pairs, kw_only=True, repr=False
+        factory=dict, converter=_headers, validator=[_pairs, _check_headers], kw_only=True, repr=False
     )
     connect_timeout: float = attrs.field(default=10.0, validator=seconds, kw_only=True)
 
@@ -118,3 +138,9 @@ def redact(server: Server, text: str) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
+
+
+def harmless(server: Server, exc: Exception) -> Exception | None:
+    """An error as the cause of another, or None if a report of it would show what was given in confidence."""
+    text = "".join(traceback.format_exception(exc))
+    return exc if redact(server, text) == text else None

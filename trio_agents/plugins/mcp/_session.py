@@ -200,8 +200,9 @@ class Session:
                     async for _ in notices:
                         pause = 0.5
                         self._changed.set()
-            except Exception as exc:
-                logger.debug("MCP server %r tells no changes for now", self._name, exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - it is asked for again
+                said = redact(self._server, describe(exc))
+                logger.debug("MCP server %r tells no changes for now: %s", self._name, said)
                 if not has_started:
                     has_started = True
                     task_status.started()
@@ -217,9 +218,8 @@ class Session:
                     listed = await _listed(client)
             except Exception as exc:  # noqa: BLE001 - the old list stays
                 if not self.lost.is_set():
-                    logger.warning(
-                        "MCP server %r does not list its tools anew: %s", self._name, describe(exc)
-                    )
+                    said = redact(self._server, describe(exc))
+                    logger.warning("MCP server %r does not list its tools anew: %s", self._name, said)
             else:
                 self._relisted(listed)
 
