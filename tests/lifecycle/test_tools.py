@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
+import msgspec
 import pytest
 import trio
 import trio.testing
 
 import trio_agents as ta
 from tests.lifecycle.driving import Gates, Refusal, calls, echo_tool, message, settle, store_of, world
-from trio_agents.errors import FatalToolError
+from trio_agents.errors import FatalToolError, ToolError
 from trio_agents.models import Reply
 from trio_agents.session import ToolCall, ToolResult
-from trio_agents.values import TextBlock
+from trio_agents.values import ImageBlock, TextBlock
+
+PICTURE = b"GIF89a\x03\x00\x02\x00"
 
 
 def results(w) -> list[str]:
@@ -304,6 +309,194 @@ async def test_a_very_long_result_is_kept_beside_the_log(autojump_clock) -> None
         name = text[text.index("sha256:") : text.index("sha256:") + 71]
         data = await w.runtime.loop.store.get_attachment("a", name)
         assert len(data) == 2_000_003
+
+
+class Keeping:
+    """A store that does something before it keeps an attachment."""
+
+    def __init__(self, act: Callable[[], Awaitable[None]]) -> None:
+        self._act = act
+        self._store = ta.MemoryStore()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put_attachment(self, *args: Any) -> Any:
+        await self._act()
+        return await self._store.put_attachment(*args)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("refused", "the whole could not be kept: StorageError: the disk is full"),
+        ("too slow", "the whole could not be kept: StorageError: storing it took longer than 5 s"),
+        ("too long", "the whole could not be kept: MessageError: an attachment has at most 33554432 bytes"),
+    ],
+)
+async def test_a_long_result_that_cannot_be_kept_whole_is_kept_in_part(
+    how: str, said: str, autojump_clock
+) -> None:
+    """TOOL-8, L6: the call has had its effect."""
+
+    @ta.tool
+    async def long() -> str:
+        """Talk."""
+        return "begin" + "a" * (40_000_000 if how == "too long" else 60_000) + "end"
+
+    async def act() -> None:
+        if how == "refused":
+            raise ta.StorageError("the disk is full")
+        if how == "too slow":
+            await trio.sleep_forever()
+
+    async with world(
+        [Reply.tool_call("long", id="c"), "done"], tools=[long], store=Keeping(act), grace=5
+    ) as w:
+        await w.agent.ask("x")
+        assert results(w) == ["result c ok"]
+        text = w.sent()[-1].removeprefix("result c: ")
+        assert text.startswith("begina")
+        assert text.endswith("aend")
+        assert said in text
+        assert "sha256:" not in text
+
+
+async def test_a_picture_that_cannot_be_kept_is_an_error(autojump_clock) -> None:
+    """TOOL-8, L6"""
+
+    @ta.tool
+    async def look() -> ta.Image:
+        """Look."""
+        return ta.Image(data=PICTURE)
+
+    async def act() -> None:
+        raise ta.StorageError("the disk is full")
+
+    async with world([Reply.tool_call("look", id="c"), "done"], tools=[look], store=Keeping(act)) as w:
+        await w.agent.ask("x")
+        assert results(w) == ["result c INVALID_TOOL_OUTPUT"]
+        assert "StorageError: the disk is full" in w.sent()[-1]
+
+
+@pytest.mark.parametrize("when", ["while the body runs", "while the bytes are stored"])
+async def test_a_cancel_does_not_cost_a_call_the_bytes_of_its_result(when: str, autojump_clock) -> None:
+    """TOOL-10, TOOL-12: the body has ended, and keeps its real result."""
+    storing = when == "while the bytes are stored"
+
+    @ta.tool
+    async def stubborn() -> str:
+        """Finish all the same."""
+        if not storing:
+            with contextlib.suppress(trio.Cancelled):
+                await trio.sleep_forever()
+        return "a" * 60_000
+
+    async def act() -> None:
+        await trio.sleep(1)
+
+    async with world([Reply.tool_call("stubborn", id="c")], tools=[stubborn], store=Keeping(act)) as w:
+        w.agent.followup("x")
+        await settle()
+        w.agent.cancel()
+        await w.agent.when_idle()
+        assert results(w) == ["result c ok"]
+        assert w.ends == ["aborted(user)"]
+        [result] = [e.data for e in w.agent.session.events if e.type == "tool/result"]
+        text = result.message.content[0].content[0].text
+        name = text[text.index("sha256:") : text.index("sha256:") + 71]
+        assert w.runtime.loop.store.has_attachment("a", name)
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_picture_that_the_session_does_not_have_is_refused(known: bool, autojump_clock) -> None:
+    """TOOL-8, T13: it would make every later request fail."""
+    blocks: list[ImageBlock] = []
+
+    @ta.tool
+    async def look() -> ImageBlock:
+        """Give a picture by its name."""
+        return blocks[0]
+
+    async with world([Reply.tool_call("look", id="c"), "done"], tools=[look]) as w:
+        attachment = await w.agent.attach(PICTURE)
+        if not known:
+            attachment = msgspec.structs.replace(attachment, attachment_id="sha256:" + "0" * 64)
+        blocks.append(ImageBlock(attachment=attachment))
+        await w.agent.ask("x")
+        assert results(w) == ["result c ok" if known else "result c INVALID_TOOL_OUTPUT"]
+
+
+async def test_a_very_long_error_is_cut(autojump_clock) -> None:
+    """TOOL-8, L6"""
+
+    @ta.tool
+    async def long() -> None:
+        """Fail at length."""
+        raise ToolError("begin" + "a" * 2_000_000 + "end", code="LONG")
+
+    async with world([Reply.tool_call("long", id="c"), "done"], tools=[long]) as w:
+        await w.agent.ask("x")
+        assert results(w) == ["result c LONG"]
+        text = w.sent()[-1].removeprefix("result c: ")
+        assert len(text) < 60_000
+        assert text.startswith("begina")
+        assert text.endswith("aend")
+
+
+class Odd(BaseException):
+    """No `Exception`, and none that Trio or the interpreter means something by."""
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("what", ["odd", "asyncio", "kept"])
+async def test_what_is_no_exception_is_an_error_result(what: str, grouped: bool, autojump_clock) -> None:
+    """TOOL-8, DRV-20: only a cancel that is in force, and the end of the program, are more than a failed call."""
+    kept: list[BaseException] = []
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as exc:
+            kept.append(exc)
+            raise
+    raised = {"odd": Odd("no"), "asyncio": asyncio.CancelledError("no"), "kept": kept[0]}[what]
+
+    @ta.tool(parallel=True)
+    async def bad(key: str) -> str:
+        """Raise, or do not."""
+        await trio.lowlevel.checkpoint()
+        if key == "b":
+            raise BaseExceptionGroup("g", [raised, ValueError("v")]) if grouped else raised
+        return key
+
+    script = Reply.tool_calls([("bad", {"key": key}, key) for key in "abc"])
+    async with world([script, "done", "more"], tools=[bad]) as w:
+        await w.agent.ask("x")
+        assert results(w) == ["result a ok", "result b TOOL_FAILED", "result c ok"]
+        assert (await w.agent.ask("y")).text == "more"
+
+
+@pytest.mark.parametrize("exit_", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+async def test_the_end_of_the_program_goes_on_its_way(exit_: BaseException) -> None:
+    """DRV-20: after the closers."""
+
+    @ta.tool
+    async def leave() -> None:
+        """End the program."""
+        raise BaseExceptionGroup("g", [exit_])
+
+    events: list[Any] = []
+
+    async def host() -> None:
+        async with world([Reply.tool_call("leave", id="c")], tools=[leave]) as w:
+            w.agent.session.observe(events.append)
+            w.agent.followup("x")
+            await trio.sleep_forever()
+
+    with pytest.raises(type(exit_)):
+        await host()
+    assert [event.type for event in events][-3:] == ["tool/result", "step/end", "turn/end"]
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -607,6 +800,51 @@ async def test_contexts_of_an_aborted_turn_stay_parked(autojump_clock) -> None:
         assert w.pending() == (["context"], [])
 
 
+async def test_what_is_staged_after_the_result_waits_for_the_next_step(autojump_clock) -> None:
+    """TOOL-16: a service may have something to say long after its call."""
+
+    @ta.tool
+    async def serve(*, status: trio.TaskStatus[str], context: ta.ToolContext) -> None:
+        """Serve."""
+        status.started("up")
+        await trio.sleep(10)
+        context.stage(message("news"))
+
+    async with world([Reply.tool_call("serve", id="c"), "done", "more"], tools=[serve]) as w:
+        await w.agent.ask("x")
+        await trio.sleep(20)
+        assert w.pending() == (["news"], [])
+        assert w.agent.status == "idle"
+        await w.agent.ask("y")
+        assert w.sent()[-2:] == ["news", "y"]
+
+
+async def test_a_thread_that_was_left_to_itself_stages_nothing(autojump_clock) -> None:
+    """TOOL-12: as its late return, what it adds late is dropped; but it is told."""
+    gate, done = threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    @ta.tool(abandon_on_cancel=True)
+    def blocking(context: ta.ToolContext) -> None:
+        """Block."""
+        gate.wait(10)
+        try:
+            context.stage("late")
+        except ta.UsageError as exc:
+            raised.append(exc)
+        done.set()
+
+    async with world([Reply.tool_call("blocking", id="c")], tools=[blocking]) as w:
+        w.agent.followup("x")
+        while "started c" not in w.log:
+            await trio.lowlevel.checkpoint()
+        await w.agent.stop()
+        gate.set()
+        await trio.to_thread.run_sync(done.wait)
+        assert w.pending() == ([], [])
+        assert "call 'c' is over" in str(raised[0])
+
+
 @pytest.mark.parametrize("barrier", [False, True])
 async def test_the_scheduler_itself_failing(barrier: bool, autojump_clock) -> None:
     """TOOL-17, PER-11"""
@@ -763,9 +1001,11 @@ async def test_a_nested_call(denied: bool, autojump_clock) -> None:
         runtime.tools.register(echo_tool("hidden"))
         async with runtime.open_agent("a", model="scripted/m", tools=[outer, inner], setup=setup) as agent:
             asked: list[str] = []
+            written: list[str] = []
 
             async def around(payload: ta.AroundTool, proceed) -> object:
                 asked.append(payload.call.id)
+                written.append(payload.call.arguments)
                 if denied and payload.call.name == "inner":
                     return ta.ToolReturn.failed("no", code="DENIED")
                 return await proceed()
@@ -785,6 +1025,8 @@ async def test_a_nested_call(denied: bool, autojump_clock) -> None:
             facts = next(e.data.value.value for e in agent.session.events if e.type == "tool/code-dispatch")
             assert facts["rootCallId"] == facts["parentCallId"] == "c"
             assert facts["arguments"] == {"text": "deep"}
+            # A listener may judge a call by its text.
+            assert written == ["{}", '{"text":"deep"}', "{}", '{"text":3}']
             assert facts["isError"] is denied
             users = [e.data.text for e in agent.session.events if e.type == "user/message"]
             assert users == (["x"] if denied else ["x", "from inner"])

@@ -8,7 +8,7 @@ import types
 from typing import Annotated, Any, Literal, Optional
 
 import msgspec
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from trio_agents.errors import ToolArgumentsError
 from trio_agents.session._events import ToolFailure
@@ -131,7 +131,10 @@ def test_what_msgspec_takes_comes_out_the_same(kind: Any, value: object) -> None
         expected = msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError:
         return
-    found = one(kind).parse(json.dumps({"x": value}))["x"]
+    made = one(kind)
+    schema: Any = made.parameters.value
+    assume(fits(schema, {"x": value}, schema.get("$defs", {})))  # msgspec forgives a tag that is missing
+    found = made.parse(json.dumps({"x": value}))["x"]
     assert found == expected
     assert type(found) is type(expected)
 

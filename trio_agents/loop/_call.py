@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import trio
 
@@ -79,6 +79,14 @@ class Body:
             self._over.set()
 
 
+class Kept(NamedTuple):
+    """Bytes that a result refers to; see `Call.keep`."""
+
+    attachment: Attachment
+    data: bytes
+    note: str
+
+
 @final
 class Call:
     """One call of one step."""
@@ -97,7 +105,7 @@ class Call:
         self.seq: int | None = None
         self.result: ToolReturn | None = None
         self.contexts: list[UserMessage] | None = None
-        self.kept: list[tuple[Attachment, bytes]] | None = None  # what its result refers to, not yet stored
+        self.kept: list[Kept] | None = None  # what its result refers to, not yet stored
         self.nested = 0
         self.body: Body | None = None
         if offer is not None:
@@ -118,12 +126,12 @@ class Call:
     @property
     def is_abandoned(self) -> bool:
         """Whether a cancelled body may still be at work, in a thread that was left to itself."""
-        return (
-            self.stage is Stage.STARTED
-            and self.offer is not None
-            and self.offer.tool.is_threaded
-            and self.offer.tool.abandon_on_cancel
-        )
+        return self.stage is Stage.STARTED and self.may_be_abandoned
+
+    @property
+    def may_be_abandoned(self) -> bool:
+        """Whether a cancel leaves its thread to itself."""
+        return self.offer is not None and self.offer.tool.is_threaded and self.offer.tool.abandon_on_cancel
 
     @property
     def is_running(self) -> bool:
@@ -143,8 +151,14 @@ class Call:
             self.contexts = []
         self.contexts.append(message)
 
-    def keep(self, attachment: Attachment, data: bytes) -> None:
-        """Keep bytes that the result will refer to, until they are stored."""
+    def keep(self, attachment: Attachment, data: bytes, *, note: str = "") -> None:
+        """Keep bytes that the result will refer to, until they are stored.
+
+        Args:
+            attachment: what stands for them.
+            data: the bytes.
+            note: what the result's text says of them, if that is all: then it can do without them.
+        """
         if self.kept is None:
             self.kept = []
-        self.kept.append((attachment, data))
+        self.kept.append(Kept(attachment, data, note))

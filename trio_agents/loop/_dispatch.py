@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, final
 
+import attrs
 import trio
 from msgspec import UNSET
 
@@ -19,6 +21,7 @@ from ..errors import (
     FatalToolError,
     MessageError,
     SessionLogError,
+    StorageError,
     ToolArgumentsError,
     UsageError,
     ValueNotJsonError,
@@ -27,10 +30,11 @@ from ..session import ForeignEvent, ToolStarted
 from ..session._codec import to_plain
 from ..tools import Tool, ToolContext, ToolReturn, error_result
 from ..tools._context import ServiceBody
+from ..tools._definition import too_late
 from ..tools._results import check_result, encode_result
-from ..values import Attachment, ToolCallBlock
+from ..values import Attachment, ImageBlock, TextBlock, ToolCallBlock, UserMessage
 from ..values._describe import describe
-from ..values._json import FrozenJson
+from ..values._json import FrozenJson, dump_json
 from ._call import UNLOADED, Body, Call, Stage, failed
 
 if TYPE_CHECKING:
@@ -71,8 +75,8 @@ class Dispatch:
         except Exception as exc:  # noqa: BLE001 - what a tool or a listener raised is the call's result
             return _of_exception(exc)  # noqa: ASYNC910  a body is one; a refusal need not be
         if call.kept:
-            return await self._stored(call, answer)
-        return answer
+            answer = await self._stored(call, answer)
+        return self._with_its_pictures(answer)
 
     async def _through_hooks(
         self,
@@ -167,34 +171,69 @@ class Dispatch:
     async def _invoke(
         self, tool: Tool[..., object], arguments: Arguments, context: ToolContext
     ) -> ToolReturn:
+        try:
+            return await self._in_time(tool, arguments, context)
+        except Exception:
+            raise
+        except BaseException as exc:
+            if _ends_the_task(exc):
+                raise
+            return _of_exception(exc)
+
+    async def _in_time(
+        self, tool: Tool[..., object], arguments: Arguments, context: ToolContext
+    ) -> ToolReturn:
         limit = self._agent.options.tool_timeout
         if tool.timeout is not None or limit is None:
             return await tool.invoke(arguments, context)
         with trio.CancelScope(deadline=trio.current_time() + limit) as scope:
             return await tool.invoke(arguments, context)
         assert scope.cancelled_caught
-        return failed(
-            f"{tool.name} took longer than {limit:g} s and was stopped", "ToolError", "TOOL_TIMEOUT"
-        )
+        return failed(too_late(tool, limit), "ToolError", "TOOL_TIMEOUT")
 
     def _unknown(self, name: str) -> ToolReturn:
         known = ", ".join(sorted(self._pipeline.offers)) or "none"
         return failed(f"There is no tool {name!r}. There are: {known}.", "UnknownToolError", "UNKNOWN_TOOL")
 
     async def _stored(self, call: Call, answer: ToolReturn) -> ToolReturn:
-        """Store the bytes that the result refers to, before the result can be in the log."""
+        """Store the bytes that the result refers to, before the result can be in the log.
+
+        The body has ended, so a cancel that comes now, or came before, does not cost the call its result.
+        """
         agent = self._agent
+        grace = agent.options.grace
         kept, call.kept = call.kept or [], None
-        try:
-            for attachment, data in kept:
-                name = None if attachment.name is UNSET else attachment.name
-                await agent.loop.store.put_attachment(agent.id, data, attachment.media_type, name)
-        except (MessageError, SessionLogError) as exc:
-            return failed(
-                f"The tool ran, but its result could not be kept: {describe(exc)}",
-                type(exc).__name__,
-                "INVALID_TOOL_OUTPUT",
-            )
+        for attachment, data, note in kept:
+            name = None if attachment.name is UNSET else attachment.name
+            error: Exception = StorageError(f"storing it took longer than {grace:g} s")
+            with trio.move_on_after(grace, shield=True):
+                try:
+                    await agent.loop.store.put_attachment(agent.id, data, attachment.media_type, name)
+                    continue
+                except (MessageError, SessionLogError) as exc:
+                    error = exc
+            if not note:
+                return failed(
+                    f"The tool ran, but its result could not be kept: {describe(error)}",
+                    type(error).__name__,
+                    "INVALID_TOOL_OUTPUT",
+                )
+            answer = _noted(answer, note, f"the whole could not be kept: {describe(error)}")
+        return answer
+
+    def _with_its_pictures(self, answer: ToolReturn) -> ToolReturn:
+        """The result, unless it refers to a picture that is not there: every later request would fail on it."""
+        agent = self._agent
+        for block in answer.content:
+            if type(block) is ImageBlock:
+                attachment_id = block.attachment.attachment_id
+                if not agent.loop.store.has_attachment(agent.id, attachment_id):
+                    return failed(
+                        f"The tool ran, but its result refers to attachment {attachment_id!r}, which session "
+                        f"{agent.id!r} does not have; an Image brings its bytes along.",
+                        "MessageError",
+                        "INVALID_TOOL_OUTPUT",
+                    )
         return answer
 
     # --- what a body may do -------------------------------------------------------------------
@@ -211,11 +250,19 @@ class Dispatch:
         def spill(text: str) -> str:
             data = text.encode("utf-8", "surrogatepass")
             name = f"sha256:{hashlib.sha256(data).hexdigest()}"
-            call.keep(
-                Attachment(attachment_id=name, media_type="text/plain", bytes=len(data), width=0, height=0),
-                data,
+            attachment = Attachment(
+                attachment_id=name, media_type="text/plain", bytes=len(data), width=0, height=0
             )
+            call.keep(attachment, data, note=f"the whole is in attachment {name}")
             return f"attachment {name}"
+
+        def stage(message: UserMessage) -> None:
+            if call.stage is not Stage.COMMITTED:
+                call.stage_context(message)
+            elif call.may_be_abandoned:
+                raise UsageError(f"call {call_id!r} is over: its thread was left to itself")
+            else:
+                agent.inject(message)  # a service, or a task that the body left behind
 
         return ToolContext(
             call_id=call_id,
@@ -224,7 +271,7 @@ class Dispatch:
             step=self._step,
             session_id=agent.id,
             agent=agent,
-            stage=call.stage_context,
+            stage=stage,
             call=nested,
             start_service=service,
             spill=spill,
@@ -236,11 +283,11 @@ class Dispatch:
     async def _nested(self, root: Call, parent_id: str, name: str, arguments: Arguments) -> ToolReturn:
         """A tool calls a tool: the same chain and restrictions, under the outer call's barrier."""
         root.nested += 1
-        block = ToolCallBlock(id=f"{parent_id}:code:{root.nested}", name=name, arguments="{}")
+        call_id = f"{parent_id}:code:{root.nested}"
         facts: dict[str, object] = {
             "rootCallId": root.block.id,
             "parentCallId": parent_id,
-            "subCallId": block.id,
+            "subCallId": call_id,
             "name": name,
             "arguments": dict(arguments),
         }
@@ -250,6 +297,8 @@ class Dispatch:
             return failed(
                 f"The arguments of {name} are not JSON: {exc}", "ToolArgumentsError", "INVALID_ARGS"
             )
+        # Written out, since a listener may judge a call by its text.
+        block = ToolCallBlock(id=call_id, name=name, arguments=dump_json(facts["arguments"]).decode())
         pen = self._agent.driving_pen
         pen.append(ForeignEvent(NESTED_START, started))
         result = await self._nested_result(root, block, arguments)
@@ -293,6 +342,28 @@ class Dispatch:
         return body.verdict or UNLOADED
 
 
+def _ends_the_task(exc: BaseException) -> bool:
+    """Whether what a body raised is meant for more than its call: a cancel that is in force, or the end of the program.
+
+    Anything else that is no `Exception`, such as the `CancelledError` of asyncio, is a failure like any other. So is a
+    `Cancelled` that somebody kept and raised again: no scope here would take it.
+    """
+    if isinstance(exc, BaseExceptionGroup):
+        return any(_ends_the_task(member) for member in exc.exceptions)
+    if isinstance(exc, trio.Cancelled):
+        return trio.current_effective_deadline() == -math.inf
+    return isinstance(exc, SystemExit | KeyboardInterrupt | GeneratorExit)
+
+
+def _noted(answer: ToolReturn, note: str, instead: str) -> ToolReturn:
+    """The result with another note in the place of one that does not hold."""
+    content = tuple(
+        TextBlock(text=block.text.replace(note, instead)) if type(block) is TextBlock else block
+        for block in answer.content
+    )
+    return attrs.evolve(answer, content=content)
+
+
 def fatal_in(exc: BaseException) -> FatalToolError | None:
     """The `FatalToolError` that an exception is, or that a group holds: a tool may raise it out of a nursery."""
     if isinstance(exc, FatalToolError):
@@ -305,7 +376,7 @@ def fatal_in(exc: BaseException) -> FatalToolError | None:
     return None
 
 
-def _of_exception(exc: Exception) -> ToolReturn:
+def _of_exception(exc: BaseException) -> ToolReturn:
     """The error result for what was raised, unless it ends the turn."""
     fatal = fatal_in(exc)
     if fatal is not None:

@@ -76,7 +76,16 @@ class ToolContext:
         _on_trio(self._progress, text)
 
     def stage(self, message: UserMessage | str) -> None:
-        """Add a message for the model's next step, beside the result. May be called from the tool's thread."""
+        """Add a message for the model's next step, beside the result. May be called from the tool's thread.
+
+        What a service, or a task that the call left behind, adds after the result waits for the agent's next step and
+        wakes nobody, as with `Agent.inject`.
+
+        Raises:
+            UsageError: the call is over, and this is its thread, which was left to itself; or the context was made by
+                hand.
+            AgentClosedError: the agent is being disposed, and the call is over.
+        """
         if not isinstance(message, UserMessage):
             source = PluginSource(plugin=f"tool:{self.name}", form="notice")
             message = UserMessage.from_text(message, source=source)

@@ -143,9 +143,7 @@ class Tool(Generic[P, R_co]):
             with trio.move_on_after(self.timeout) as scope:
                 value = await self._run(arguments, context)
             if scope.cancelled_caught:
-                raise ToolError(
-                    f"{self.name} took longer than {self.timeout:g} s and was stopped", code="TOOL_TIMEOUT"
-                )
+                raise ToolError(too_late(self, self.timeout), code="TOOL_TIMEOUT")
         return encode_result(value, self.output_limit, spill=context.spill, attach=context.attach)
 
     async def reconcile(self, call: ToolCall) -> ToolReturn | None:
@@ -192,6 +190,13 @@ class Tool(Generic[P, R_co]):
             return await fn(*positional, **keywords, **{name: task_status})
 
         return service
+
+
+def too_late(tool: Tool[..., object], seconds: float) -> str:
+    """What is said of a call that was cut short because its time was up."""
+    abandoned = tool.is_threaded and tool.abandon_on_cancel
+    what = "is not waited for any longer; it may still be at work" if abandoned else "was stopped"
+    return f"{tool.name} took longer than {seconds:g} s and {what}"
 
 
 def _positional(signature: Signature, arguments: Arguments) -> list[object]:

@@ -150,6 +150,8 @@ def encode_result(
 
 
 def _invalid(text: str, exc: BaseException) -> ToolReturn:
+    if len(text) > DEFAULT_OUTPUT_LIMIT:
+        text = _cut(text, DEFAULT_OUTPUT_LIMIT, None)
     return ToolReturn.failed(text, name=type(exc).__name__, code="INVALID_TOOL_OUTPUT")
 
 
@@ -261,10 +263,16 @@ def _cut(text: str, limit: int, spill: Spill | None) -> str:
 
 
 def error_result(exc: BaseException) -> ToolReturn:
-    """The error result for what a tool's body raised: a `ToolError` in its own words, else the whole chain."""
+    """The error result for what a tool's body raised: a `ToolError` in its own words, else the whole chain.
+
+    The text has at most `DEFAULT_OUTPUT_LIMIT` characters; of more, its beginning and its end.
+    """
     name = type(exc).__name__
     if isinstance(exc, ToolError):
-        return ToolReturn.failed(_words(exc), name=name, code=exc.code)
+        words = _words(exc)
+        if len(words) > DEFAULT_OUTPUT_LIMIT:
+            words = _cut(words, DEFAULT_OUTPUT_LIMIT, None)
+        return ToolReturn.failed(words, name=name, code=exc.code)
     return ToolReturn.failed(describe(exc), name=name, code="TOOL_FAILED")
 
 

@@ -347,6 +347,20 @@ async def test_a_thread_may_be_abandoned() -> None:
     go.set()
 
 
+async def test_the_time_of_a_thread_that_may_be_abandoned(autojump_clock: trio.testing.MockClock) -> None:
+    """TOOL-12: nobody says that it was stopped."""
+    go = threading.Event()
+
+    @tool(abandon_on_cancel=True, timeout=5)
+    def fn() -> None:
+        go.wait(10)
+
+    with pytest.raises(ToolError, match="longer than 5 s and is not waited for any longer") as caught:
+        await run(fn)
+    assert caught.value.code == "TOOL_TIMEOUT"
+    go.set()
+
+
 async def test_a_service_is_started_and_goes_on() -> None:
     log: list[object] = []
 
