@@ -2,7 +2,8 @@
 
 Arguments, any of them: `orphan` (ignore TERM and the end of the input, and leave a grandchild that does likewise), `mute`
 (answer nothing), `fail` (say why and exit), `noisy` (write what is no message), `early` (tell a change before the first
-list), `paged` (list the tools in pages), `odd` (a schema that no log takes as it is), `deep` (one that none takes at all), `picky` (exit unless the first thing heard is a greeting), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start).
+list), `paged` (list the tools in pages), `odd` (a schema that no log takes as it is), `deep` (one that none takes at all), `picky` (exit unless the first thing heard is a greeting), `amid` (tell a change while the first list is asked for), `once=PATH` (exit at the second start), `moody=PATH`
+(exit at the first thing heard, at the first two starts; later only if that is the older greeting).
 """
 
 from __future__ import annotations
@@ -216,7 +217,14 @@ def main() -> None:
                 if file.read():
                     sys.exit(5)
                 file.write("x")
+    moods = [Path(arg.partition("=")[2]) for arg in sys.argv[1:] if arg.startswith("moody=")]
     for line in sys.stdin:
+        while moods:
+            mood = moods.pop()
+            starts = int(mood.read_text()) if mood.exists() else 0
+            mood.write_text(str(starts + 1))
+            if starts < 2 or json.loads(line)["method"] == "initialize":
+                sys.exit(7)
         answer(json.loads(line))
     if "orphan" in MODES:
         time.sleep(99)

@@ -81,6 +81,17 @@ async def test_a_server_that_wants_to_be_greeted(runtime: ta.Runtime, mark: Mark
     assert len(mark.alive()) == 2
 
 
+async def test_a_server_that_fails_at_first_is_asked_again(
+    runtime: ta.Runtime, mark: Mark, tmp_path: Path
+) -> None:
+    """That it ended when it was asked tells nothing, if it ended at the older greeting as well."""
+    servers = McpServers({"t": mark.server(f"moody={tmp_path / 'starts'}")})
+    servers(runtime.scope)
+    with trio.fail_after(10):
+        await servers.wait_connected()
+    assert (tmp_path / "starts").read_text() == "3"
+
+
 async def test_a_list_in_pages(runtime: ta.Runtime, mark: Mark) -> None:
     whole = await connect_mcp(runtime.scope, mark.server(), name="t")
     paged = await connect_mcp(runtime.scope, mark.server("paged"), name="p")

@@ -199,6 +199,8 @@ class McpConnection:
                 if self._took_offence and self._protocol == "auto":
                     self._protocol = "legacy"
                     continue
+                if self._took_offence:
+                    self._protocol = self._options.protocol  # it ends at either, and so not because of what it hears
                 if failure is not None and not self._connected.is_set() and not self._patient:
                     failures.append(failure)
                     break
