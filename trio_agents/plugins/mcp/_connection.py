@@ -200,7 +200,8 @@ class McpConnection:
                     self._protocol = "legacy"
                     continue
                 if self._took_offence:
-                    self._protocol = self._options.protocol  # it ends at either, and so not because of what it hears
+                    # It ends at either, and so not because of what it hears.
+                    self._protocol = self._options.protocol
                 if failure is not None and not self._connected.is_set() and not self._patient:
                     failures.append(failure)
                     break
