@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ipaddress
 import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
@@ -37,7 +39,14 @@ _TEXTUAL: Final = (
     "x-python",
     "x-www-form-urlencoded",
 )
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+# Networks whose addresses hold an IPv4 address in their last 32 bits: NAT64, the two old ways to write one, and SIIT.
+_HOLDING: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+# NAT64 as a network chose it: where in it the IPv4 address stands is that network's business.
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
+# Codecs of Python's own, which no page is written in; one of them takes a time that grows with the square.
+_NO_CHARSETS: Final = frozenset(
+    {"idna", "mbcs", "oem", "palmos", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+)
 
 
 def fetch_tool(
@@ -47,7 +56,8 @@ def fetch_tool(
 
     Only public addresses are reached, whatever the name in the URL is: a host is looked up first, its addresses are
     checked, and the connection goes to the very address that was checked. Each redirect is checked in the same
-    way. Proxies and credentials of the environment are not used.
+    way. Proxies and credentials of the environment are not used. At most 2 MB of a page are read, whatever it is packed
+    as and unpacks to.
 
     Args:
         allow: hosts that may be reached though their addresses are not public, as `host` or `host:port`.
@@ -55,8 +65,10 @@ def fetch_tool(
         output_limit: how many characters of text are kept.
 
     Raises:
-        UsageError: httpx2 is not installed.
+        UsageError: httpx2 is not installed, or an option is out of range.
     """
+    if isinstance(allow, str):
+        raise UsageError(f"allow is a collection of hosts, such as [{allow!r}], not one of them")
     try:
         import httpx2  # noqa: F401 - now rather than in a running loop, which it would hold up
     except ModuleNotFoundError as exc:
@@ -95,8 +107,10 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(found, ipaddress.IPv6Address):
+        if found.is_site_local or found in _LOCAL_NAT64:
+            return False
         inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if found in _NAT64:
+        if any(found in network for network in _HOLDING):
             inner.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
         if any(each is not None and not is_public(str(each)) for each in inner):
             return False
@@ -130,7 +144,7 @@ class Fetcher:
                         if not response.has_redirect_location:
                             return await _result(response, at, raw=raw)
                         at = at.join(response.headers["location"])
-        except httpx2.InvalidURL as exc:
+        except (httpx2.InvalidURL, UnicodeError) as exc:  # or a name that DNS cannot express
             raise ToolError(f"{url}: it is no valid URL: {exc}", code="FETCH_BAD_URL") from exc
         except httpx2.HTTPError as exc:
             raise ToolError(f"{url}: {str(exc) or type(exc).__name__}", code="FETCH_FAILED") from exc
@@ -155,6 +169,7 @@ class Fetcher:
                     "host": at.netloc.decode("ascii"),
                     "user-agent": "trio-agents",
                     "accept": "text/*, */*;q=0.5",
+                    "accept-encoding": "gzip",
                 },
                 extensions={"sni_hostname": host},
             )
@@ -193,12 +208,12 @@ async def _result(response: httpx2.Response, at: httpx2.URL, *, raw: bool) -> To
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind and not kind.startswith("text/") and not any(word in kind for word in _TEXTUAL):
         raise ToolError(f"{at}: it is {kind}, not text", code="FETCH_NOT_TEXT")
-    data, is_whole = await _body(response)
+    data, is_whole = await _body(response, at)
     if b"\0" in data[:1024]:
         raise ToolError(f"{at}: it is binary, not text", code="FETCH_NOT_TEXT")
     text = _decoded(response, data)
     if not raw and kind in {"text/html", "application/xhtml+xml"}:
-        text = html_to_text(text)
+        text = await trio.to_thread.run_sync(html_to_text, text, abandon_on_cancel=True)
     status = f"[{response.status_code} {response.reason_phrase} from {at}{'' if is_whole else '; only the beginning'}]"
     failed = response.status_code >= 400
     return ToolReturn(
@@ -209,21 +224,42 @@ async def _result(response: httpx2.Response, at: httpx2.URL, *, raw: bool) -> To
     )
 
 
-async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
+async def _body(response: httpx2.Response, at: httpx2.URL) -> tuple[bytes, bool]:
     """The beginning of a body, and whether it is all of it."""
+    unpack = _unpacker(response, at)
     data = bytearray()
+    problem: zlib.error | None = None
     # A stream is a chain of generators. Left half-way, the inner ones would wait for the garbage collector, so the
     # next read is cancelled instead, which ends all of them.
     with trio.CancelScope() as enough:
-        async for chunk in response.aiter_bytes():
-            data += chunk
-            if len(data) > _MAX_BODY:
+        async for chunk in response.aiter_raw():
+            try:
+                data += unpack(chunk, _MAX_BODY + 1 - len(data))
+            except zlib.error as exc:
+                problem = exc
+            if problem is not None or len(data) > _MAX_BODY:
                 enough.cancel()
+    if problem is not None:
+        raise ToolError(f"{at}: it cannot be unpacked: {problem}", code="FETCH_FAILED") from problem
     return bytes(data[:_MAX_BODY]), len(data) <= _MAX_BODY
 
 
+def _unpacker(response: httpx2.Response, at: httpx2.URL) -> Callable[[bytes, int], bytes]:
+    """From a piece of a body to what it says, of which so many bytes are wanted: a small piece may hold gigabytes."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding in {"", "identity"}:
+        return lambda data, _wanted: data
+    if encoding not in {"gzip", "x-gzip"}:
+        raise ToolError(f"{at}: it is packed as {encoding}, which was not asked for", code="FETCH_FAILED")
+    gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    return lambda data, wanted: gzip.decompress(data, max(wanted, 1))  # 0 would be all of it
+
+
 def _decoded(response: httpx2.Response, data: bytes) -> str:
+    charset = response.charset_encoding or "utf-8"
     try:
-        return data.decode(response.charset_encoding or "utf-8", "replace")
+        if codecs.lookup(charset).name.replace("_", "-") not in _NO_CHARSETS:
+            return data.decode(charset, "replace")
     except LookupError:  # a charset that nobody knows
-        return data.decode("utf-8", "replace")
+        pass
+    return data.decode("utf-8", "replace")

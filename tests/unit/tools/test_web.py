@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 import trio
 
-from trio_agents.errors import ToolError
+from trio_agents.errors import ToolError, UsageError
 from trio_agents.tools import ToolContext, ToolReturn, fetch_tool
 from trio_agents.tools._html import html_to_text
 from trio_agents.tools.web import Fetcher, is_public, resolve
@@ -40,6 +42,10 @@ from trio_agents.tools.web import Fetcher, is_public, resolve
         ("::ffff:10.0.0.1", False),
         ("64:ff9b::a00:1", False),
         ("2002:7f00:1::", False),
+        ("64:ff9b:1::808:808", False),
+        ("::127.0.0.1", False),
+        ("::ffff:0:10.0.0.1", False),
+        ("fec0::1", False),
         ("name", False),
     ],
 )
@@ -134,6 +140,47 @@ async def test_text_and_pages() -> None:
         assert missing.meta.value == {"status": 404, "url": f"{base}/missing"}
 
 
+def packed(body: bytes, encoding: str) -> bytes:
+    return ok(body, extra=f"content-encoding: {encoding}\r\n")
+
+
+async def test_packed_bodies() -> None:
+    """A piece of a body may hold gigabytes: no more of it is unpacked than is kept."""
+    once = gzip.compress(b"x" * 300_000_000)
+    pages = {
+        "/plain": packed("é".encode(), "identity"),
+        "/small": packed(gzip.compress("é".encode()), "gzip"),
+        "/bomb": packed(once, "GZIP"),
+        "/twice": packed(gzip.compress(once), "gzip, gzip"),
+        "/other": packed(b"x", "br"),
+        "/broken": packed(b"no gzip", "gzip"),
+    }
+    async with serving(pages) as server:
+        base = f"http://one.test:{server.port}"
+        fetcher = server.fetcher("one.test")
+        for path in ("/plain", "/small"):
+            assert (await fetcher.fetch(base + path, raw=False)).text == f"[200 OK from {base}{path}]\né"
+        tracemalloc.start()
+        text = (await fetcher.fetch(f"{base}/bomb", raw=False)).text
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert text.startswith(f"[200 OK from {base}/bomb; only the beginning]\n")
+        assert text.count("x") == 2_000_000
+        assert most < 30_000_000
+        for path in ("/twice", "/other", "/broken"):
+            assert await code_of(fetcher, base + path) == "FETCH_FAILED"
+
+
+@pytest.mark.parametrize("charset", ["idna", "punycode", "undefined", "unicode_escape", "zlib", "nonsense"])
+async def test_charsets_that_are_none(charset: str) -> None:
+    """Names that only Python knows, some of which fail, and one of which takes for ever."""
+    async with serving(
+        {"/": ok(b"a-b-" + b"\\u0041-9" * 200_000, f"text/plain; charset={charset}")}
+    ) as server:
+        fetched = await server.fetcher("one.test").fetch(f"http://one.test:{server.port}/", raw=False)
+        assert fetched.text.endswith("-b-" + "\\u0041-9" * 200_000)
+
+
 async def test_redirects_are_followed_and_each_is_checked() -> None:
     pages = {
         "/ok": ok(b"there"),
@@ -175,6 +222,10 @@ async def test_redirects_are_followed_and_each_is_checked() -> None:
         ("ftp://one.test/", "FETCH_BAD_URL"),
         ("one.test", "FETCH_BAD_URL"),
         ("http://", "FETCH_BAD_URL"),
+        ("http://one.test/\ud800", "FETCH_BAD_URL"),
+        ("http://\ud800.test/", "FETCH_BAD_URL"),
+        ("http://[::127.0.0.1]:PORT/", "FETCH_FORBIDDEN"),
+        ("http://2130706433:PORT/", "FETCH_FORBIDDEN"),
         ("http://one.test:99999999/", "FETCH_BAD_URL"),
         ("http://one.test:1/", "FETCH_FAILED"),
     ],
@@ -183,6 +234,18 @@ async def test_what_is_not_fetched(url: str, code: str) -> None:
     async with serving({}) as server:
         assert await code_of(server.fetcher("one.test"), url.replace("PORT", str(server.port))) == code
         assert server.seen == []
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".test"])
+async def test_a_host_that_no_name_server_can_be_asked_for(host: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        await Fetcher().fetch(f"http://{host}/", raw=False)
+    assert caught.value.code == "FETCH_BAD_URL"
+
+
+def test_one_host_where_several_belong() -> None:
+    with pytest.raises(UsageError, match=r"such as \['localhost'\]"):
+        fetch_tool(allow="localhost")
 
 
 async def test_one_port_may_be_allowed() -> None:
@@ -238,7 +301,28 @@ async def test_the_tool_itself() -> None:
         ("x   y\n\n z", "x y z"),
         ("<p>a</p><p>b</p>", "a\n\nb"),
         ("<!-- a --><!doctype html>b<", "b<"),
+        ("<!-->a<!--b->c-->d<!--", "ad"),
+        ("a<?php x?>b</ c>d</>e<![endif]-->f<![<![ g", "abdef"),
+        ("a < b <= c &lt;d", "a < b <= c <d"),
+        ("<a title='<a>' HREF = \"/x?a&amp;b\" href=/y>one</a >", "[one](/x?a&b)"),
+        ("<a href=/x/>one</a><a href='/y'/>two<a href", "[one](/x/)[](/y)two"),
+        ("a<div class='open>b</div>", "a"),
+        ("<title>a < <b> &amp; c</TITLE>d<textarea><p></textarea>", "a < <b> & c\nd<p>"),
+        ("<script>a", ""),
+        ("<svg><a href=/x>x</a></svg>y", "y"),
+        ("a<script>'</scripts>'</script\n>b<script/>c<iframe><p>d</iframe>e", "abce"),
+        ("&#x41;&#0000000065;&#99999999999;&#x" + "0" * 9 + "41;&#" + "9" * 5000, "AA\ufffdA\ufffd"),
+        ("<p>a<pre>if x:\n    y\n\tz</pre>b  c", "a\nif x:\n    y\n        z\nb c"),
     ],
 )
 def test_html(page: str, text: str) -> None:
     assert html_to_text(page) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<", "</", "<a ", "<a/", "<a =", "<a b=\"", "<a b='\"", "<!--", "<!-- --", "<![", "<?", "&", "&#", "<a x=y ", "<pre> ", "\n\xa0", "<script></script", "<title></title ", "<svg>"],
+)  # fmt: skip
+def test_no_page_takes_long(piece: str) -> None:
+    """A time that grows with the square of the length would be hours for a page of two megabytes."""
+    html_to_text(piece * (200_000 // len(piece)))
