@@ -11,7 +11,7 @@ import trio
 from ..errors import ModelError, UsageError
 
 _EPILOGUE: Final = 5.0
-"""Seconds of silence that are granted after the last content: some servers never say that they are done."""
+"""Seconds that are granted after the last content: some servers never say that they are done."""
 _SLACK: Final = 0.01
 """The share of a silence by which its end may be late."""
 
@@ -52,6 +52,7 @@ class Watch:
         self._deadlines = deadlines
         self._started = False
         self._is_moved = False
+        self._is_ending = False
         self.request_id: str | None = None
         self.scope = trio.CancelScope(deadline=min(first, self._end))
 
@@ -65,9 +66,10 @@ class Watch:
             self.scope.deadline = min(now + self._silence * (1 + _SLACK), self._end)
 
     def ending(self) -> None:
-        """The answer is complete: what may still follow is not worth a long wait."""
-        self._started = True
-        self.scope.deadline = min(trio.current_time() + min(_EPILOGUE, self._silence), self._end)
+        """The answer is complete: what may still follow is not worth a long wait, however often something does."""
+        if not self._is_ending:
+            self._is_ending = self._started = True
+            self.scope.deadline = min(trio.current_time() + min(_EPILOGUE, self._silence), self._end)
 
     def done(self) -> None:
         """Nothing more is waited for."""

@@ -22,6 +22,8 @@ PROVIDER: Final = "fallback"
 
 UNAVAILABLE: Final = RETRIED | {"MALFORMED_RESPONSE", "QUOTA", "STREAM_CLOSED"}
 """The failure codes that say something of the provider and nothing of the request."""
+_LONGEST_WISH: Final = 3600.0
+"""Seconds after which a provider is asked again, whatever it said."""
 
 
 def _name(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
@@ -82,8 +84,8 @@ class Fallback:
     Attributes:
         name: the name behind `fallback/`.
         models: `provider/model` of each, the preferred first.
-        cooldown: seconds for which every agent passes over a model that was left, or longer if its provider asked for
-            it. Where all cool down, the first is asked.
+        cooldown: seconds for which every agent passes over a model that was left, or longer, up to an hour, if its
+            provider asked for it. Where all cool down, the first is asked.
         codes: the failure codes for which a model is left.
     """
 
@@ -152,5 +154,7 @@ class Fallback:
 
     def _cool(self, model: str, failure: LlmFailure) -> None:
         wait = failure.provider_retry_after_ms
-        seconds = self.cooldown if wait is UNSET else max(self.cooldown, wait / 1000)
-        self._until[model] = trio.current_time() + seconds
+        asked = 0.0 if wait is UNSET else min(wait / 1000, _LONGEST_WISH)
+        until = trio.current_time() + max(self.cooldown, asked)
+        # Of several failures at about the same time, one may have brought the provider's wish.
+        self._until[model] = max(self._until.get(model, until), until)

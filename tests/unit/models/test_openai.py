@@ -247,6 +247,15 @@ async def test_an_end_without_the_terminator_is_an_end(
     assert trio.current_time() - start < 10
 
 
+async def test_an_end_that_does_not_end_is_left(autojump_clock: trio.testing.MockClock) -> None:
+    """M1: the finish reason has come, and after it events for ever that tell nothing."""
+    start = trio.current_time()
+    beat = [sse({"choices": []}), 3]
+    chunks = await Provider(delta(content="a"), delta("stop"), *beat * 1000).chunks()
+    assert kinds(chunks)[-1] == "finish"
+    assert trio.current_time() - start < 10
+
+
 async def test_other_choices_and_what_follows_the_end_are_ignored() -> None:
     other = sse({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]})
     chunks = await Provider(

@@ -13,7 +13,7 @@ import trio.testing
 
 import trio_agents as ta
 from tests.lifecycle.driving import show
-from trio_agents.models import Reply, ScriptedModel
+from trio_agents.models import Gate, Reply, ScriptedModel
 from trio_agents.session import LlmRetry, RequestHeader, trace_issues
 
 CHAIN = ["one/a", "two/b"]
@@ -260,6 +260,42 @@ async def test_a_model_that_was_left_is_passed_over_by_every_agent_for_a_while(
         await trio.sleep(2)
         assert (await second.ask("again")).text == "back"
         assert story(second)[-3:] == ["header one/a", "answer back by one/a", "turn end completed"]
+
+
+async def test_the_longest_of_several_cooldowns_counts(autojump_clock: MockClock) -> None:
+    """Two requests are under way; the one that fails last brings no wish of the provider."""
+    gate = Gate()
+    busy = Reply.fail(ta.ModelError("busy", code="RATE_LIMIT", retry_after_ms=600_000))
+    late = Reply(steps=(gate, *DOWN.steps))
+    async with (
+        world([late, busy, "back"], FINE, plugins=[ta.Fallback("best", CHAIN, cooldown=5)]) as w,
+        w.runtime.open_agent(model="fallback/best") as first,
+        w.runtime.open_agent(model="fallback/best") as second,
+    ):
+        first.followup("hello")
+        await gate.reached.wait()
+        await second.ask("hello")
+        gate.opened.set()
+        await first.when_idle()
+        assert w.counts == [2, 2]
+        await trio.sleep(590)
+        assert (await first.ask("and now?")).text == "fine"
+        await trio.sleep(20)
+        assert (await first.ask("and now?")).text == "back"
+
+
+async def test_no_wish_of_a_provider_holds_for_ever(autojump_clock: MockClock) -> None:
+    """A date in the next century, from a proxy whose clock is wrong."""
+    busy = Reply.fail(ta.ModelError("busy", code="RATE_LIMIT", retry_after_ms=1e15))
+    async with (
+        world([busy, "back"], FINE, plugins=[ta.Fallback("best", CHAIN)]) as w,
+        w.runtime.open_agent(model="fallback/best") as agent,
+    ):
+        await agent.ask("hello")
+        await trio.sleep(3599)
+        assert (await agent.ask("and now?")).text == "fine"
+        await trio.sleep(2)
+        assert (await agent.ask("and now?")).text == "back"
 
 
 async def test_steps_of_a_turn_do_not_fail_again_and_again() -> None:
