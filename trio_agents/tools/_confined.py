@@ -21,7 +21,8 @@ import attrs
 from ..errors import ToolError, UsageError
 
 _MAX_LINKS: Final = 40
-_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
+FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | os.O_CLOEXEC
+"""How a folder is opened: not if it is a link, and without waiting for anybody if it is a pipe."""
 
 _CODES: Final = {
     errno.ENOENT: ("FS_NOT_FOUND", "there is no such file or folder"),
@@ -68,14 +69,18 @@ class Root:
 
         Args:
             path: relative to the root, or absolute and below it.
-            make_folders: whether folders that are missing on the way are made.
+            make_folders: whether folders that are missing on the way are made. If the block fails, they are taken away again.
 
         Raises:
             ToolError: FS_OUTSIDE_ROOT, FS_NOT_FOUND, FS_DENIED, FS_CHANGED, FS_FAILED.
         """
         with fs_errors(path), contextlib.ExitStack() as opened:
             walk = _Walk(self, path, opened)
-            yield walk.go(make_folders=make_folders)
+            try:
+                yield walk.go(make_folders=make_folders)
+            except BaseException:
+                walk.unmake()
+                raise
 
     def open_file(self, path: str) -> int:
         """Open a regular file for reading; return its descriptor.
@@ -103,7 +108,7 @@ class Root:
         """
         with self.place_of(path) as (folder, name):
             try:
-                return os.open(name, _FOLDER, dir_fd=folder)
+                return os.open(name, FOLDER, dir_fd=folder)
             except NotADirectoryError:
                 raise ToolError(f"{path}: it is a file, not a folder", code="FS_NOT_FOLDER") from None
 
@@ -121,6 +126,7 @@ class _Walk:
         self._opened = opened
         self._todo = deque(_parts(root, path))
         self._links = 0
+        self._made: list[tuple[int, str]] = []
         self._folders = [self._open(root.path, None)]
 
     def go(self, *, make_folders: bool) -> tuple[int, str]:
@@ -159,10 +165,17 @@ class _Walk:
                 raise
         with contextlib.suppress(FileExistsError):  # somebody else made it: as good
             os.mkdir(name, dir_fd=here)
+            self._made.append((here, name))
         return self._open(name, here)
 
+    def unmake(self) -> None:
+        """Take away the folders that were made, unless somebody uses them already."""
+        for here, name in reversed(self._made):
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=here)
+
     def _open(self, name: str, here: int | None) -> int:
-        descriptor = os.open(name, _FOLDER, dir_fd=here)
+        descriptor = os.open(name, FOLDER, dir_fd=here)
         self._opened.callback(os.close, descriptor)
         return descriptor
 

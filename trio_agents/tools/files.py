@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
+import attrs
 import trio
 from msgspec import Meta
 
 from ..errors import ToolError
 from . import _search
-from ._confined import Root, check_regular, fs_errors
+from ._confined import FOLDER, Root, check_regular, fs_errors
 from ._definition import Tool, tool
 
 MAX_FILE: Final = 32 * 1024 * 1024
@@ -27,6 +28,9 @@ MAX_FILE: Final = 32 * 1024 * 1024
 _MAX_SHOWN: Final = 40_000
 _MAX_ENTRIES: Final = 1_000
 _MAX_VISITED: Final = 100_000
+_NAME_KEPT: Final = 80
+"""Bytes of its name that the file begins with which is to take another's place: names may be as long as the disk takes."""
+_MAX_NAMED: Final = 5
 _SEARCH_SECONDS: Final = 10
 
 
@@ -138,14 +142,16 @@ def _list_tool(root: Root) -> Tool[..., object]:
 
 def _listing(folder: int, prefix: str, pattern: str | None, *, recursive: bool) -> tuple[list[str], bool]:
     found: list[str] = []
+    more = False
     for visited, (path, shown) in enumerate(_entries(folder, recursive=recursive)):
         if visited >= _MAX_VISITED:
             return found, True
+        more = more or (shown.endswith("/") and path.count("/") == _search.MAX_DEPTH)
         if pattern is None or _search.matches_glob(path, pattern):
             if len(found) >= _MAX_ENTRIES:
                 return found, True
             found.append(shown if prefix == "." else f"{prefix}/{shown}")
-    return found, False
+    return found, more
 
 
 def _entries(folder: int, *, recursive: bool) -> Iterator[tuple[str, str]]:
@@ -155,8 +161,8 @@ def _entries(folder: int, *, recursive: bool) -> Iterator[tuple[str, str]]:
         names = sorted([*((name, True) for name in folders), *((name, False) for name in files)])
         for name, is_folder in names:
             yield prefix + name, prefix + _shown(name, where, is_folder=is_folder)
-        if not recursive:
-            return
+        if not recursive or prefix.count("/") >= _search.MAX_DEPTH:
+            folders.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
 
 
@@ -167,6 +173,15 @@ def _shown(name: str, folder: int, *, is_folder: bool) -> str:
 
 
 # --- searching ------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Answer:
+    """What the search program found: where and what, whether there is more, and what it did not look through whole."""
+
+    matches: list[tuple[str, int, str]]
+    more: bool
+    partly: list[str]
 
 
 def _grep_tool(root: Root) -> Tool[..., object]:
@@ -190,13 +205,19 @@ def _grep_tool(root: Root) -> Tool[..., object]:
         request = {"pattern": pattern, "glob": glob, "ignore_case": ignore_case, "limit": limit}
         where, name, prefix = _search_place(root, path)
         try:
-            found, more = _run_search(where, name, request)
+            answer = _run_search(where, name, request)
         finally:
             os.close(where)
-        lines = [f"{prefix}{file}:{number}: {text}" for file, number, text in found]
-        if more:
+        lines = [f"{prefix}{file}:{number}: {text}" for file, number, text in answer.matches]
+        if answer.more:
             lines.append(f"[only the first {limit} are shown]")
-        return "\n".join(lines) or "[no line matches]"
+        elif not lines:
+            lines.append("[no line matches]")
+        if answer.partly:
+            lines.append(
+                f"[searched in part only, being too large or too deep: {_some(prefix, answer.partly)}]"
+            )
+        return "\n".join(lines)
 
     return grep
 
@@ -207,15 +228,18 @@ def _search_place(root: Root, path: str) -> tuple[int, str, str]:
     with root.place_of(path) as (folder, name):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(status.st_mode):
-            where = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            where = os.open(name, FOLDER, dir_fd=folder)
             return where, ".", "" if shown == "." else f"{shown}/"
         check_regular(path, status)
         return os.dup(folder), name, shown[: shown.rfind("/") + 1]
 
 
-def _run_search(
-    folder: int, name: str, request: Mapping[str, object]
-) -> tuple[list[tuple[str, int, str]], bool]:
+def _some(prefix: str, paths: list[str]) -> str:
+    more = len(paths) - _MAX_NAMED
+    return ", ".join(prefix + path for path in paths[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _run_search(folder: int, name: str, request: Mapping[str, object]) -> _Answer:
     """Run the search in a process of its own; it ends when the call is cancelled, or when its time is up."""
     if not sys.executable:
         raise ToolError("there is no interpreter here to run the search with", code="FS_FAILED")
@@ -243,7 +267,7 @@ def _run_search(
     answer = json.loads(output)
     if "error" in answer:
         raise ToolError(f"the pattern is no regular expression: {answer['error']}", code="FS_BAD_PATTERN")
-    return [(file, number, text) for file, number, text in answer["matches"]], bool(answer["more"])
+    return _Answer(**answer)
 
 
 def _communicate(process: subprocess.Popen[bytes], data: bytes) -> bytes:
@@ -288,21 +312,30 @@ def _edit_tool(root: Root) -> Tool[..., object]:
             every: replace all occurrences, however many there are.
         """
         text, before = _read_text(root, path)
-        count = text.count(old)
-        if count == 0:
+        places = _places(text, old)
+        if not places:
             raise ToolError(
                 f"{path}: the old text is not in it; read it and copy exactly", code="FS_NO_MATCH"
             )
-        if count > 1 and not every:
+        if places > 1 and not every:
             raise ToolError(
-                f"{path}: the old text is in it {count} times; give more of what is around it, or every=true",
+                f"{path}: the old text is in it {places} times; give more of what is around it, or every=true",
                 code="FS_AMBIGUOUS",
             )
         with root.place_of(path) as (folder, name):
             _replace(path, folder, name, _encoded(path, text.replace(old, new)), expected=before)
+        count = text.count(old)
         return f"replaced {count} {'place' if count == 1 else 'places'} in {path}"
 
     return edit
+
+
+def _places(text: str, piece: str) -> int:
+    """How often a piece is in a text; places may overlap, as three line breaks hold two twice."""
+    count, at = 0, text.find(piece)
+    while at >= 0:
+        count, at = count + 1, text.find(piece, at + 1)
+    return count
 
 
 def _encoded(path: str, text: str) -> bytes:
@@ -321,7 +354,8 @@ def _replace(path: str, folder: int, name: str, data: bytes, *, expected: os.sta
         raise ToolError(f"{path}: it is a folder, not a file", code="FS_IS_FOLDER")
     if old is not None:
         check_regular(path, old)
-    temporary = f".{name[:80]}.{secrets.token_hex(6)}.tmp"
+    beginning = os.fsencode(name)[:_NAME_KEPT].decode("utf-8", "ignore")
+    temporary = f".{beginning}.{secrets.token_hex(6)}.tmp"
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
@@ -338,7 +372,8 @@ def _replace(path: str, folder: int, name: str, data: bytes, *, expected: os.sta
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
-    os.fsync(folder)
+    with contextlib.suppress(OSError):  # the file is there; some file systems cannot sync a folder
+        os.fsync(folder)
     return old is not None
 
 

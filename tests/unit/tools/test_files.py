@@ -278,6 +278,31 @@ def test_write_leaves_nothing_beside_it_and_keeps_the_mode(files: Files) -> None
     assert [path.name for path in (files.root / "src").iterdir()] == ["a.py"]
 
 
+def test_a_refused_write_takes_back_the_folders_that_it_made(files: Files) -> None:
+    assert code_of(files.write, "new/deep/" + "x" * 300, "x") == "FS_FAILED"
+    assert code_of(files.write, "src/new/deep/x/..", "x") in {"FS_IS_FOLDER", "FS_OUTSIDE_ROOT"}
+    assert sorted(path.name for path in files.root.rglob("*")) == ["a.py", "src"]
+
+
+def test_names_may_be_as_long_as_the_disk_takes(files: Files) -> None:
+    name = "\u20ac" * 80  # three bytes each
+    assert files.write(f"src/{name}", "x") == f"made src/{name} (1 characters)"
+    assert files.read(f"src/{name}") == "x"
+
+
+def test_a_disk_that_syncs_no_folders_is_no_failure(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(22, "Invalid argument")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.write("src/a.py", "new")
+    assert (files.root / "src/a.py").read_text() == "new"
+
+
 def test_a_reader_keeps_the_old_file(files: Files) -> None:
     with (files.root / "src/a.py").open() as reader:
         files.write("src/a.py", "new")
@@ -296,6 +321,14 @@ def test_edit(files: Files) -> None:
     assert code_of(files.edit, "src/a.py", "e", "E") == "FS_AMBIGUOUS"
     assert files.edit("src/a.py", "e", "E", every=True) == "replaced 3 places in src/a.py"
     assert (files.root / "src/a.py").read_text() == "onE\n2\n\nthrEE\n"
+
+
+def test_places_that_overlap_are_ambiguous(files: Files) -> None:
+    path = files.root / "src" / "a.py"
+    path.write_text("a\n\n\nb")
+    assert code_of(files.edit, "src/a.py", "\n\n", "\n") == "FS_AMBIGUOUS"
+    assert files.edit("src/a.py", "\n\n", "\n", every=True) == "replaced 1 place in src/a.py"
+    assert path.read_text() == "a\n\nb"
 
 
 def test_a_change_in_the_middle_of_an_edit_is_noticed(files: Files) -> None:
@@ -352,6 +385,37 @@ def test_search(tmp_path: Path) -> None:
     assert found(tmp_path, glob="b/*") == ([("b/c.txt", 1, "x" * 300)], False)
 
 
+def test_what_was_searched_in_part_only_is_said(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "y" * _search.MAX_LINE + "x\n"
+    (files.root / "long").write_text(long)
+    assert files.grep("x") == "[no line matches]\n[searched in part only, being too large or too deep: long]"
+    for number in range(7):
+        (files.root / f"long{number}").write_text(long)
+    assert files.grep("x").endswith("too deep: long, long0, long1, long2, long3 and 3 more]")
+    monkeypatch.setattr(_search, "MAX_FILE", 10)
+    folder = os.open(files.root, os.O_RDONLY)
+    try:
+        request: dict[str, object] = {"pattern": "three", "glob": "*.py", "ignore_case": False, "limit": 10}
+        answer = _search.search(folder, ".", request)
+    finally:
+        os.close(folder)
+    assert answer == {"matches": [], "more": False, "partly": ["src/a.py"]}
+
+
+def test_folders_are_gone_into_to_a_bounded_depth(files: Files) -> None:
+    deep = files.root
+    for _ in range(_search.MAX_DEPTH + 5):
+        deep /= "d"
+        deep.mkdir()
+    (deep / "x").write_text("x")
+    assert files.grep("x").startswith(
+        "[no line matches]\n[searched in part only, being too large or too deep: d/d/"
+    )
+    lines = files.list(".", "x", recursive=True).split("\n")
+    assert lines[0] != "x"
+    assert lines[-1].startswith("[only the first")
+
+
 @pytest.mark.parametrize(
     ("path", "pattern", "fits"),
     [
@@ -361,6 +425,12 @@ def test_search(tmp_path: Path) -> None:
         ("b.py", "**/*.py", True),
         ("a/b.py", "**/b.py", True),
         ("a/b.py", "*.PY", False),
+        ("src/a.py", "src/**/*.py", True),
+        ("src/x/y/a.py", "src/**/*.py", True),
+        ("srcx/a.py", "src/**/*.py", False),
+        ("a/b/c/d/e", "a/**/c/**/e", True),
+        ("a/b/d/e", "a/**/c/**/e", False),
+        ("a/c/b/c", "**/a/**/c", True),
     ],
 )
 def test_globs(path: str, pattern: str, fits: bool) -> None:
