@@ -100,7 +100,11 @@ async def resume(run: Round, tally: Tally | None, *, root: str, sizes: list[int]
             shutil.copytree(Path(root, str(size)), copy, dirs_exist_ok=True)
             async with opened("written", root=copy, tally=tally) as runtime:
                 with run.span(f"resume_{size}", 1):
+                    stalls = Stalls()
+                    trio.lowlevel.add_instrument(stalls)
                     handle = await runtime.agents.resume("resume-me", options=OPTIONS)
+                    trio.lowlevel.remove_instrument(stalls)
+                run.value(f"stall_{size}", max(stalls.seconds))
                 await turn(handle.agent)
                 check(handle.agent)
 

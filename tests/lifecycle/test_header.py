@@ -66,12 +66,12 @@ async def test_the_check_finds_what_the_log_does_not_say(autojump_clock) -> None
                 return other
 
         inner = w.agent.session
-        w.agent._session = Session()
+        w.agent.session = Session()
         try:
             w.agent.followup("y")
             await w.agent.when_idle()
         finally:
-            w.agent._session = inner
+            w.agent.session = inner
         assert w.ends == ["completed", "error(UNKNOWN)"]
         assert w.model.request_count == 1
 

@@ -83,7 +83,7 @@ class LoopAgent(Running):
     def own_offers(self) -> dict[str, Offer]:
         """The tools of its options, by name; no scope has them, they are this agent's alone."""
         if self._own_offers is None:
-            self._own_offers = {tool.name: Offer(tool) for tool in self._options.tools}
+            self._own_offers = {tool.name: Offer(tool) for tool in self.options.tools}
         return self._own_offers
 
     # --- deliveries ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class LoopAgent(Running):
                 continue
             if type(block) is ImageBlock:
                 attachment = block.attachment
-                if not self._loop.store.has_attachment(self.id, attachment.attachment_id):
+                if not self.loop.store.has_attachment(self.id, attachment.attachment_id):
                     raise MessageError(
                         f"message {message.id!r} refers to attachment {attachment.attachment_id!r}, which session "
                         f"{self.id!r} does not have; attach() the data first"
@@ -247,7 +247,7 @@ class LoopAgent(Running):
             )
         if not self._owes_answer():
             raise UsageError(f"the history of agent {self.id!r} owes no answer; deliver a message instead")
-        turn = self._session.turn + 1
+        turn = self.session.turn + 1
         self._continuing = True
         self._start()
         if not self.is_busy:
@@ -256,10 +256,10 @@ class LoopAgent(Running):
         return turn
 
     def _owes_answer(self) -> bool:
-        surface = self._session.surface
+        surface = self.session.surface
         if not surface:
             return False
-        last = self._session.events[surface[-1]].data
+        last = self.session.events[surface[-1]].data
         return type(last) is not AssistantMessage or last.interrupted is True
 
     async def clear_context(self, notice: str = CLEARED) -> None:
@@ -267,7 +267,7 @@ class LoopAgent(Running):
         message = UserMessage.from_text(notice, source=PluginSource(plugin="trio_agents", form="notice"))
 
         async def job() -> None:
-            surface = self._session.surface
+            surface = self.session.surface
             if surface:
                 self.replace_surface(message, start=surface[0], end=surface[-1], sources=surface)
             self.announce_start("clear")
@@ -279,7 +279,7 @@ class LoopAgent(Running):
     ) -> Event:
         """Put a message in the place of a stretch of the surface; see `Agent.replace_surface`."""
         self.check_accepting()
-        [event] = self._pen.append(Draft(message, Replace(start=start, end=end), sources))
+        [event] = self.pen.append(Draft(message, Replace(start=start, end=end), sources))
         return event
 
     def announce_start(self, source: Literal["startup", "resume", "clear", "compact"]) -> bool:
@@ -301,11 +301,11 @@ class LoopAgent(Running):
         if media_type is None:
             found = image_info(data) if type(data) is bytes else None
             media_type = "application/octet-stream" if found is None else found.media_type
-        return await self._loop.store.put_attachment(self.id, data, media_type, name)
+        return await self.loop.store.put_attachment(self.id, data, media_type, name)
 
     async def read_attachment(self, attachment: Attachment) -> bytes:
         """The bytes that an attachment of this session stands for. For adapters."""
-        return await self._loop.store.get_attachment(self.id, attachment.attachment_id)
+        return await self.loop.store.get_attachment(self.id, attachment.attachment_id)
 
     @overload
     async def ask(self, message: Deliverable, *, check: bool = True, returns: None = None) -> Reply[None]: ...
@@ -362,7 +362,7 @@ class LoopAgent(Running):
         """Whether anybody listens to its events."""
         # Asked for each event, so the usual no comes first. Before its entry nobody knows of the agent.
         return (
-            SessionEvent in self._loop.homes.heard
+            SessionEvent in self.loop.homes.heard
             and self._entry is not None
             and self.scope.listeners(SessionEvent) != ()
         )

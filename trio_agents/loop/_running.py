@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
@@ -26,20 +26,28 @@ if TYPE_CHECKING:
 
 
 class Running:
-    """The moving part of an agent: `LoopAgent` without deliveries and services."""
+    """The moving part of an agent: `LoopAgent` without deliveries and services.
+
+    Attributes:
+        loop: the loop that made it.
+        options: what it was created with.
+        pen: the right to write core events.
+        scope: what it owns.
+        session: its facts.
+    """
 
     __slots__ = (
         "_activity", "_continuing", "_driver", "_driving_pen", "_entry", "_idle", "_inbox", "_is_closing", "_latch",
-        "_loop", "_options", "_owed", "_pen", "_phase", "_session", "_waits_for", "_woken", "scope",
+        "_owed", "_phase", "_waits_for", "_woken", "loop", "options", "pen", "scope", "session",
     )  # fmt: skip
 
     scope: Scope
 
     def __init__(self, loop: AgentLoop, session: Session, pen: Pen, options: AgentOptions) -> None:
-        self._loop = loop
-        self._session = session
-        self._pen = pen
-        self._options = options
+        self.loop: Final = loop
+        self.session: Final = session
+        self.pen: Final = pen
+        self.options: Final = options
         self._inbox: Inbox | None = None
         self._phase = Phase.HELD
         self._latch = False
@@ -64,34 +72,19 @@ class Running:
     @property
     def id(self) -> str:
         """The agent's id, which is its session's."""
-        return self._session.id
-
-    @property
-    def options(self) -> AgentOptions:
-        """What it was created with."""
-        return self._options
-
-    @property
-    def session(self) -> Session:
-        """Its facts."""
-        return self._session
+        return self.session.id
 
     @property
     def inbox(self) -> Inbox:
         """What is pending; made when it is first asked for."""
         inbox = self._inbox
         if inbox is None:
-            inbox = self._inbox = Inbox(self._pen, self._self)
+            inbox = self._inbox = Inbox(self.pen, self._self)
         return inbox
 
     def spliced(self, splice: InboxSpliced, removed: tuple[UserMessage, ...]) -> None:
         """The inbox has followed a splice."""
         self.inbox.tell(splice, removed)
-
-    @property
-    def loop(self) -> AgentLoop:
-        """The loop that made it."""
-        return self._loop
 
     @property
     def status(self) -> Literal["idle", "running"]:
@@ -151,15 +144,15 @@ class Running:
 
     def _start(self) -> None:
         """Begin a run, unless the runtime starts nothing any more: then what is pending stays parked."""
-        if self._loop.is_draining:
+        if self.loop.is_draining:
             return
         driver = Driver(self._self)
         # The task is started first and the phase flipped second: a refused start leaves nothing to undo, and a
         # started task first runs when this section is over.
-        if not self._loop.homes.spawn(driver.run, name=f"driver of {self.id}"):
+        if not self.loop.homes.spawn(driver.run, name=f"driver of {self.id}"):
             return
         self._driver = driver
-        self._driving_pen = self._pen.lend()
+        self._driving_pen = self.pen.lend()
         self._activity = Activity()
         self._move(Input.WAKE)
         self._tell_status()
@@ -226,11 +219,6 @@ class Running:
             self._idle = None
 
     @property
-    def pen(self) -> Pen:
-        """The right to write core events."""
-        return self._pen
-
-    @property
     def driving_pen(self) -> Pen:
         """The driver's own right to write, which a teardown that has waited long enough takes away."""
         assert self._driving_pen is not None
@@ -250,9 +238,9 @@ class Running:
         if self._owed is None:
             return
         end, cancelled = self._owed
-        drafts: list[object] = list(self._pen.closers(end))
+        drafts: list[object] = list(self.pen.closers(end))
         if cancelled and drafts:
-            for splice in reversed(returned_splices(self._pen.pending)):
+            for splice in reversed(returned_splices(self.pen.pending)):
                 # They return to the front, so from the last to the first their places are known.
                 for index in range(len(splice.inserted) - 1, -1, -1):
                     if splice.inserted[index].id in cancelled:
@@ -261,7 +249,7 @@ class Running:
                         )
                         drafts.insert(_end_of(drafts), gone)
         if drafts:
-            self._pen.append(*drafts)
+            self.pen.append(*drafts)
         self._owed = None
 
     # --- stopping -----------------------------------------------------------------------------
@@ -310,9 +298,9 @@ class Running:
             await trio.lowlevel.checkpoint()
         while True:
             await self.wait_idle()
-            if not self._session.is_dirty:
+            if not self.session.is_dirty:
                 return
-            await self._session.flush()
+            await self.session.flush()
 
     @trio.lowlevel.enable_ki_protection
     async def wait_idle(self) -> None:  # noqa: ASYNC910  only if there is something to wait for

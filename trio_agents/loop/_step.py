@@ -58,12 +58,13 @@ class Turn:
     """
 
     __slots__ = (
-        "_agent", "_attempt", "_calls", "_continuations", "_decided", "_requests", "answer", "cancelled_ids", "claim",
-        "last_step", "number", "step", "usage",
+        "_agent", "_attempt", "_calls", "_continuations", "_decided", "_pen", "_requests", "answer", "cancelled_ids",
+        "claim", "last_step", "number", "step", "usage",
     )  # fmt: skip
 
     def __init__(self, agent: LoopAgent, number: int) -> None:
         self._agent = agent
+        self._pen = agent.driving_pen
         self.number = number
         self.step: int | None = None
         self.last_step: int | None = None
@@ -146,13 +147,13 @@ class Turn:
         """Record claimed messages that enter no step as returned and cancelled."""
         splices = claim.given_back(cancelled=True)
         if splices:
-            self._agent.driving_pen.append(*splices)
+            self._pen.append(*splices)
             ids = {message.id for message in claim.messages}
             self.cancelled_ids |= ids
             self.claim = self.claim.without(ids)
 
     def _open_step(self, step: int, messages: tuple[UserMessage, ...]) -> None:
-        self._agent.driving_pen.append(StepStart(turn=self.number, step=step), *messages)
+        self._pen.append(StepStart(turn=self.number, step=step), *messages)
         self.step = self.last_step = step
         self.claim = NOTHING
 
@@ -174,7 +175,7 @@ class Turn:
         return finish, calls
 
     def _log_answer(self, draft: Draft, attempt: Attempt) -> Message:
-        self._agent.driving_pen.append(draft)
+        self._pen.append(draft)
         self._attempt = None
         return self._answered(draft, attempt)
 
@@ -188,7 +189,7 @@ class Turn:
         return message
 
     async def _end_step(self, step: int) -> None:
-        self._agent.driving_pen.append(StepEnd(turn=self.number, step=step))
+        self._pen.append(StepEnd(turn=self.number, step=step))
         self.step = None
         await trio.lowlevel.checkpoint_if_cancelled()
 
@@ -253,7 +254,7 @@ class Turn:
         failure: LlmFailure,
         retries: dict[tuple[str, str], tuple[str, int]],
     ) -> None:
-        pen = self._agent.driving_pen
+        pen = self._pen
         retry_id, count = retries.get((provider, retry.policy_key), (mint_id(), 0))
         count += 1
         retries[provider, retry.policy_key] = (retry_id, count)
