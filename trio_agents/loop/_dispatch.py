@@ -175,10 +175,10 @@ class Dispatch:
             return await self._in_time(tool, arguments, context)
         except Exception:
             raise
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: ASYNC103 - a cancel that is in force goes on
             if _ends_the_task(exc):
                 raise
-            return _of_exception(exc)
+            return _of_exception(exc)  # noqa: ASYNC104 - likewise
 
     async def _in_time(
         self, tool: Tool[..., object], arguments: Arguments, context: ToolContext
