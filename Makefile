@@ -148,8 +148,9 @@ build: setup    ## the wheel, in dist/
 test-wheel: setup  ## install the wheel alone somewhere else, and look at it there
 	$(PY) tests/wheel/check_wheel.py
 
+# Extras are kept: pip before 23.3 does not take the pin of NAME for what asks for NAME[EXTRA].
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-        --no-emit-index-url --no-emit-find-links
+        --no-emit-index-url --no-emit-find-links --no-strip-extras
 LOCK_EXTRAS := --extra mcp --extra openai --extra zstd
 
 lock:           ## pin the newest tools (UPGRADE=--upgrade), naming no index
