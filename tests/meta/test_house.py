@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -32,12 +33,17 @@ def _group(name: str) -> Iterator[Requirement]:
             yield Requirement(entry)
 
 
+def _pins(text: str) -> list[tuple[str, str, str]]:
+    """Name, extras as they are written, and version of each pin."""
+    return re.findall(r"^([\w.-]+)(?:\[([\w,.-]+)\])?==(\S+)", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_everything_that_is_asked_for_is_pinned(lock: str) -> None:
     extras, group = LOCKS[lock]
     text = (ROOT / lock).read_text("utf-8")
     pins: dict[str, list[str]] = {}
-    for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE):
+    for name, _, version in _pins(text):
         pins.setdefault(canonicalize_name(name), []).append(version)
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", text)) >= len(pins)
 
@@ -49,6 +55,21 @@ def test_everything_that_is_asked_for_is_pinned(lock: str) -> None:
     for requirement in wanted:
         for version in pins[canonicalize_name(requirement.name)]:
             assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+def test_what_is_asked_for_with_an_extra_is_pinned_with_it() -> None:
+    """pip before 23.3 takes the newest release where only the name without the extra is pinned."""
+    text = (ROOT / "requirements.lock").read_text("utf-8")
+    pinned = {canonicalize_name(name): set(extras.split(",")) for name, extras, _ in _pins(text)}
+    seen = 0
+    for name in pinned:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # for another platform
+            for line in importlib.metadata.requires(name) or ():
+                wanted = Requirement(line)
+                if wanted.extras and (not wanted.marker or wanted.marker.evaluate({"extra": ""})):
+                    seen += 1
+                    assert wanted.extras <= pinned[canonicalize_name(wanted.name)], f"{name}: {line}"
+    assert seen, "nothing here asks for an extra: this test sees nothing"
 
 
 def test_exactly_four_dependencies_at_run_time() -> None:
